@@ -44,7 +44,7 @@ Names: TypeAlias = str | Collection[str]
 Row = TypeVar("Row")
 
 _LEAST_MEMORY = 1 << 20
-"""Smallest memory budget, in bytes: with less, hardly a message is complete."""
+"""Smallest memory budget, in bytes: with less, few messages would be complete."""
 _PATHS_SHOWN = 3
 """Paths in the repr of a capture."""
 
@@ -90,7 +90,7 @@ def open_capture(
     far, and with the total, or None if it is unknown.
 
     Raises CaptureError if no input can be read as a capture, or if the key log cannot be read.
-    Raises DissectorError if a port is not one of TCP, `jobs` is less than 1 or `memory` less than
+    Raises DissectorError if a port is not a TCP port, `jobs` is less than 1 or `memory` less than
     1 MB, or if there is a key log and the package `cryptography` is missing.
     """
     ports, memory = checked_ports(ports), checked_memory(memory)

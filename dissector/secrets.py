@@ -43,7 +43,7 @@ SECRET_PREFIXES: Final = (b"\x01\x04\x00", b"\x01\x0b\x00")
 """First bytes of a ConfigRecord and of a UserScramCredentialRecord (KIP-631)."""
 
 _FRAMED: Final = re.compile(rb"\x01[\x80-\xff]?[\x00-\x7f]\x01[\x04\x0b]\x00")
-"""One of these records in a batch: behind a key that is null, and the length of the value."""
+"""One of these records in a batch: after a key that is null, and the length of the value."""
 
 CONTROL: Final = "[\x00-\x1f]"
 """Characters that a client id has only if damage extended it over the body. The numbers before each
@@ -171,7 +171,7 @@ def _is_known(api_key: int, version: int) -> bool:
 def has_secrets(api_key: int, direction: Direction) -> bool:
     """Whether a known version of an API has a field that may be secret, or a token follows it.
 
-    Bytes behind a SaslHandshake whose size is damaged are the token, which has no header (KIP-43).
+    Bytes after a SaslHandshake whose size is damaged are the token, which has no header (KIP-43).
     """
     if registry.api_name(api_key) is None:
         return False

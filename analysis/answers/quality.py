@@ -127,8 +127,8 @@ _ENCRYPTED: Final = f"""protocol = 'tls' and connection_id not in (
 _KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"
 
 _LEAST_REPEATED: Final = 10
-"""Packets. The timeout doubles each time (RFC 6298, section 5.5): a packet that is retransmitted as
-often in vain takes minutes, longer than clients wait."""
+"""Packets. The timeout doubles each time (RFC 6298, section 5.5): as many retransmissions of one
+packet take minutes, longer than clients wait."""
 REPEATED: Final = f"""(
   select connection_id, client_bytes + broker_bytes - sent - received as surplus,
     greatest(client_copies, broker_copies) as copies

@@ -1,9 +1,8 @@
 """A capture for the screen: its exchanges in a mapped file, and what further passes compute.
 
-The first pass writes the exchanges with the bytes of their messages to a file that is mapped into
-memory, so that each row is at hand. It needs as much room in the folder for temporary files as the
-messages have bytes. Answers, findings and timelines are passes of their own, when they are
-requested.
+The first pass writes the exchanges with the bytes of their messages to a temporary file that is
+mapped into memory, so that each row is available. The file is as large as the messages. Answers,
+findings and timelines are passes of their own, when they are requested.
 
 The methods block, so the screen calls them in threads.
 """
@@ -41,9 +40,9 @@ from dissector.tables.finalizer import NamedBatch
 
 BROKERS: Final = "brokers"
 NEAR: Final = 250
-"""Most exchanges before and after the chosen one in the timeline of its connection."""
+"""Maximum number of exchanges before and after the chosen one in the timeline of its connection."""
 NEAR_BYTES: Final = 1 << 29
-"""Most bytes of these exchanges before it, and after it."""
+"""Maximum number of bytes of these exchanges before it, and after it."""
 
 _INTERRUPT_INTERVAL: Final = 0.05
 """Seconds between interrupts of a computation."""

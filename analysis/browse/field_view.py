@@ -17,7 +17,7 @@ from analysis.browse.cursor_view import CursorView
 from dissector.arrays import value
 
 LARGE: Final = 10
-"""Most elements of an array that is not folded at first."""
+"""Maximum number of elements of an array that is not folded at first."""
 MARKS: Final = {None: "  ", False: "▾ ", True: "▸ "}
 """By whether a line is folded; None: it has no deeper lines."""
 

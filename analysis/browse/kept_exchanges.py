@@ -13,9 +13,9 @@ from analysis.live.lines import RowFilter
 from analysis.live.session import Watcher
 
 ROWS: Final = 50_000
-"""Most exchanges that are kept; the oldest are dropped first."""
+"""Maximum number of exchanges that are kept; the oldest are dropped first."""
 BYTES: Final = 128 << 20
-"""Most bytes of their rows and messages."""
+"""Maximum number of bytes of their rows and messages."""
 
 
 class KeptExchanges(Watcher):

@@ -1,7 +1,7 @@
 """The screen of a session: rates of the last seconds, the latest exchanges, and analyses.
 
 The session runs in its own thread. The screen requests rates and rows once per second. Connection,
-findings and answers rest on a `Snapshot` of the latest packets, which the user refreshes.
+findings and answers are based on a `Snapshot` of the latest packets, which the user refreshes.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ class LiveBrowser(ExchangeScreen):
         return bool(end.cast(pa.int64())[0].as_py() > snapshot.span.last_time)
 
     def action_refresh(self) -> None:
-        """Let the analyses rest on the packets up to now."""
+        """Base the analyses on the packets up to now."""
         if self.active_tab not in self.ANALYSES or "snapshot" in self.jobs:
             return
         old = self._snapshot

@@ -38,11 +38,11 @@ from dissector.protocol.notation import Direction
 from dissector.redaction import REDACTED
 
 HEX_LINES: Final = 512
-"""Most lines of bytes."""
+"""Maximum number of lines of bytes."""
 SCROLLBAR: Final = 2
 """Cells of a scroll bar."""
 FULL_TEXT: Final = 100_000
-"""Most characters of a text."""
+"""Maximum number of characters of a text."""
 
 Place: TypeAlias = tuple[Direction | None, str | None]
 """A message, and the path of a field in it."""

@@ -19,7 +19,7 @@ from analysis.display.row_table import DAY, cells, is_number
 SAMPLE: Final = 300
 """Rows from which widths of columns are computed."""
 WIDEST: Final = 32
-"""Most cells of a column of text; the last column is not limited."""
+"""Maximum number of cells of a column of text; the last column is not limited."""
 SHARE: Final = 6
 """A column of text has at most a sixth of the width of the view, but `LEAST` cells if it needs
 them."""

@@ -60,7 +60,7 @@ ONLY_SEGMENTS: Final = (
 )
 
 WARNINGS: Final = 5
-"""Most files that are named as unreadable, damaged or truncated."""
+"""Maximum number of files that are named as unreadable, damaged or truncated."""
 INCOMPLETE: Final = 1
 """Exit status if a file that the user named could not be read."""
 

@@ -53,8 +53,8 @@ OTHER_SUFFIXES: Final = (
 BINARY_FORMATS: Final = ("parquet", "arrow")
 STANDARD_OUTPUT: Final = Path("-")
 SHOWN: Final = 1000
-"""Most rows of a human-readable table on a terminal, which needs the width of all its rows first;
-and of a query."""
+"""Maximum number of rows of a human-readable table on a terminal, which needs the width of all its
+rows first; and of a query."""
 
 F = TypeVar("F", bound=Callable[..., Any])
 

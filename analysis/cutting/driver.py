@@ -45,7 +45,7 @@ IDENTITY: Final = ("client_ip", "client_port", "correlation_id", "status", "requ
                    "response_time")  # fmt: skip
 """Columns that an exchange has in a cut, too."""
 _LONGEST: Final = 1 << 32
-"""Most seconds of context; the times of pcap and their sums with it fit in 64 bits."""
+"""Maximum number of seconds of context; the times of pcap and their sums with it fit in 64 bits."""
 
 
 @value

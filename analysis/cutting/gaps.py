@@ -1,6 +1,6 @@
 """Sequence numbers of a cut without gaps.
 
-A cut lacks the messages between the chosen ones. So the messages behind a gap are found by a
+A cut lacks the messages between the chosen ones. So the messages after a gap are found by a
 search, which needs more evidence than some messages have. Without the gap, each message begins
 where the one before it ends.
 """
@@ -42,7 +42,7 @@ class ClosedGaps:
         return cls(origin, begin, messages.length[index])
 
     def number(self, sequence: int) -> int:
-        """The new number of a byte; a byte in a gap gets that of the byte behind it."""
+        """The new number of a byte; a byte in a gap gets that of the byte after it."""
         position = (sequence - self._origin) & _MASK
         if position >= _HALF:  # a SYN comes before the first byte
             return sequence

@@ -1,4 +1,4 @@
-"""The packets of messages: which packets of a capture belong into a cut.
+"""The packets of messages: which packets of a capture belong in a cut.
 
 - Segments with bytes of a message, with their retransmissions. If they also have bytes of other
   messages, the cut has only the `Part` with bytes of chosen ones.
@@ -38,7 +38,7 @@ NEAR: Final = 60 * 10**9
 """ns; a retransmission is at most this long before or after its message. Linux gives up later, but
 sequence numbers of a fast connection repeat."""
 PART_BYTES: Final = 60_000
-"""Most bytes of a part: those of an IP packet."""
+"""Maximum number of bytes of a part: those of an IP packet."""
 
 AWAITED: Final = "a selected message waited for this segment"
 """The comment on a segment of other messages."""
@@ -87,7 +87,7 @@ class _Packets:
         self.begin = self.seq.astype(np.int64) + (self.flags & SYN != 0)
         """Sequence number of the first byte of the payload."""
         self.is_first = self.begin == self.isn + 1
-        """Whether it has the first sequence number behind a SYN."""
+        """Whether it has the first sequence number after a SYN."""
         self.acknowledged = block.ack[index].astype(np.int64)
         self.times = block.time[index]
         self.place = np.stack([block.capture[index].astype(np.int64), block.number[index]])
@@ -224,7 +224,7 @@ class PacketChoice:
     def _ends_handshake(
         self, packets: _Packets, from_client: NDArray[np.bool_]
     ) -> NDArray[np.bool_]:
-        """Whether each packet is the first ACK of its client behind the SYN."""
+        """Whether each packet is the first ACK of its client after the SYN."""
         kind = packets.flags & (SYN | ACK | RST)
         is_syn = from_client & (kind == SYN)
         is_ack = from_client & packets.is_first & (kind == ACK)
@@ -269,7 +269,7 @@ class PacketChoice:
     def _is_awaited(
         self, around: Int64, stream: Int64, times: Int64, begin: Int64
     ) -> NDArray[np.bool_]:
-        """Whether a message behind each segment arrived before it, and was readable at its time."""
+        """Whether a message after each segment arrived before it, and was readable at its time."""
         messages, arrival = self._messages, self._arrival[around]
         awaited = np.isin(times, messages.first_time[around])
         for each in np.flatnonzero(awaited).tolist():

@@ -29,8 +29,8 @@ from analysis.sql.query import Row
 STYLES: Final = {"critical": "bold red", "warning": "bold yellow", "note": "bold cyan"}
 MOST_CLIENTS: Final = 10
 MOST_FINDINGS: Final = 10
-"""Most findings of a rule. A rule may have one for each client, group or topic, which would hide
-those of the other rules."""
+"""Maximum number of findings of a rule. A rule may have one for each client, group or topic, which
+would hide those of the other rules."""
 PARTS: Final = {
     "broker": "broker_ms", "network": "network_ms", "queue": "queue_ms", "quota": "quota_ms",
     "long polls": "poll_ms",

@@ -40,22 +40,22 @@ if TYPE_CHECKING:
 WAIT: Final = 10 * 10**6
 """ns without a packet that a timeline points out."""
 TOPICS: Final = 5
-"""Most topic names above the messages; newer versions have only ids in messages."""
+"""Maximum number of topic names above the messages; newer versions have only ids in messages."""
 OFFSET: Final = 10
 """Columns of an offset, with the blanks after it."""
 INDENT: Final = 2
 """Columns for each level of depth."""
 HEX_BYTES: Final = 24
-"""Most bytes of a field."""
+"""Maximum number of bytes of a field."""
 WORDS_LENGTH: Final = 400
-"""Most characters of a text."""
+"""Maximum number of characters of a text."""
 HIDDEN_BYTE: Final = -1
 """Stands for a byte of a secret."""
 DUMP_BYTES: Final = 4096
-"""Most bytes of a dump."""
+"""Maximum number of bytes of a dump."""
 NOT_EXPLAINED: Final[Mapping[Direction, Explanation | None]] = MappingProxyType({})
 SCREEN_FIELDS: Final = 50_000
-"""Most fields of a message on a screen. Metadata of 200,000 partitions has 2.5 million."""
+"""Maximum fields of a message on a screen. Metadata of 200,000 partitions has 2.5 million."""
 
 
 @value

@@ -29,7 +29,7 @@ Piece: TypeAlias = str | tuple[str, StyleType]
 """The same for `Text.assemble`."""
 
 ROWS: Final = 1000
-"""Most rows that are printed in one piece."""
+"""Maximum number of rows that are printed in one piece."""
 GAP: Final = 2
 """Spaces between columns."""
 FOLDED: Final = 20

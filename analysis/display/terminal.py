@@ -33,8 +33,8 @@ PIPE_WIDTH: Final = 10_000
 EMPTY: Final = '""'
 """An empty text in a table, such as the client id of a client that sets none."""
 EXCERPT: Final = 249
-"""Most characters of a name. A topic has no more, and may differ from others at its end only
-(Topic.MAX_NAME_LENGTH). A client id may have 32,767."""
+"""Maximum number of characters of a name. A topic has no more, and may differ from others only at
+its end (Topic.MAX_NAME_LENGTH). A client id may have 32,767."""
 
 SIZEABLE: Final = 16 << 20
 """Bytes of input from which on progress is shown; smaller input is read in a moment."""

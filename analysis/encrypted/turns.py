@@ -7,7 +7,7 @@ the turn begins with the last one, and the response time is too short.
 
 The headers of TLS records are not encrypted (RFC 8446, section 5.1). They show which packets have
 only an alert or a ChangeCipherSpec, and which turns belong to the handshake: the client's part of
-it begins with such a record, or is directly before or behind the ServerHello. What precedes the
+it begins with such a record, or is directly before or after the ServerHello. What precedes the
 first TLS record is a handshake with a proxy. Retransmissions, keep-alives and acknowledgements have
 no new bytes, and are skipped.
 """
@@ -76,7 +76,7 @@ class _State(Rows):
 
     has_sent: Bools = by_connection(np.bool_, 2)
     sent_end: UInt32 = by_connection(np.uint32, 2)
-    """Sequence number behind the last byte of each end."""
+    """Sequence number after the last byte of each end."""
     burst: Int64 = by_connection(np.int64, 9)
     """The last burst, which may continue; zeros without one."""
 
@@ -148,7 +148,7 @@ class Turns:
         )
 
     def _have_new_bytes(self, stream: Int64, block: PacketBlock, packets: Int64) -> Bools:
-        """Whether each packet has bytes behind all earlier ones of its stream."""
+        """Whether each packet has bytes after all earlier ones of its stream."""
         order = np.argsort(stream, kind="stable")
         stream = stream[order]
         first, last = _runs(stream)

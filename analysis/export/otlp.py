@@ -37,7 +37,7 @@ TABLES: Final = ("exchanges", "records")
 SPANS: Final = 512
 """Spans of a request to the collector, and of a line; the SDKs' default."""
 LINKS: Final = 128
-"""Most links of a span; the SDKs' default limit."""
+"""Maximum number of links of a span; the SDKs' default limit."""
 TIMEOUT: Final = 30
 """Seconds to wait for the collector."""
 PATH: Final = "/v1/traces"

@@ -5,7 +5,7 @@ Exchanges are filtered as they are read. An exchange may come after its rows of 
 temporary files until the last exchange has been read.
 
 A condition on columns that depend on the whole capture, such as ``net_ms``, is evaluated in a pass
-before. Its result are the keys of the selected exchanges.
+before. Its result is the keys of the selected exchanges.
 """
 
 from __future__ import annotations

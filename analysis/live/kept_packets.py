@@ -23,7 +23,7 @@ from dissector.errors import DissectorError
 from dissector.packets.formats.capture_reader import PacketRecords
 
 BYTES: Final = 128 << 20
-"""Most bytes of packets that are kept; the oldest are dropped first."""
+"""Maximum number of bytes of packets that are kept; the oldest are dropped first."""
 
 
 class _Block(NamedTuple):

@@ -17,7 +17,7 @@ from threading import Thread
 from typing import Final
 
 QUEUE: Final = 256
-"""Most pieces of text in the queue."""
+"""Maximum number of pieces of text in the queue."""
 
 
 class NonblockingWriter:

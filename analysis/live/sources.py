@@ -68,7 +68,7 @@ class Origin:
 def _of_port(port: int) -> str:
     """A filter of the packets of a TCP port, in libpcap's language.
 
-    `tcp port` matches only TCP directly behind IP. A segment of BIG TCP in IPv6 has a hop-by-hop
+    `tcp port` matches only TCP directly after IP. A segment of BIG TCP in IPv6 has a hop-by-hop
     header of 8 bytes between them, with its size (RFC 2675, section 2).
     """
     is_port = f"ip6[48:2] == {port} or ip6[50:2] == {port}"

@@ -25,7 +25,7 @@ from analysis.report.chart_elements import (
 )  # fmt: skip
 
 PARTITIONS: Final = 20
-"""Most partitions in a chart with a bar for each action."""
+"""Maximum number of partitions in a chart with a bar for each action."""
 
 
 def rebalances(groups: pd.DataFrame) -> Chart | None:

@@ -21,13 +21,13 @@ from dissector.arrays import value
 Rows: TypeAlias = list[dict[str, Any]]
 
 BINS: Final = 120
-"""Most time bins."""
+"""Maximum number of time bins."""
 NAMES: Final = 8
-"""Most names with a colour of their own."""
+"""Maximum number of names with a colour of their own."""
 LINES: Final = 40
-"""Most names on an axis."""
+"""Maximum number of names on an axis."""
 SPANS: Final = 1000
-"""Most bars in a chart of spans; the longest are kept."""
+"""Maximum number of bars in a chart of spans; the longest are kept."""
 OTHER: Final = "others"
 
 _MS: Final = 10**6

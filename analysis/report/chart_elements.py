@@ -27,7 +27,7 @@ LONGEST_NAME: Final = 1000
 
 
 _LABEL: Final = "max(180, (containerSize()[0] || 0) * 0.3)"
-"""Most pixels of a name on an axis: a wide chart has room for a client and its broker."""
+"""Maximum pixels of a name on an axis: a wide chart has room for a client and its broker."""
 _COLUMN_LABEL: Final = 160
 _IS_NARROW: Final = f"((containerSize()[0] || 0) - 200) / domain('x').length < {_COLUMN_LABEL}"
 

@@ -45,7 +45,7 @@ from dissector.arrays import value
 FINDINGS: Final = 10
 """Findings that are shown at once; the others are folded."""
 ROWS: Final = 2000
-"""Most rows of an answer on the page; the first ones are kept."""
+"""Maximum number of rows of an answer on the page; the first ones are kept."""
 
 FOLDER: Final = Path(__file__).parent
 _CODE: Final = re.compile("`([^`]+)`")

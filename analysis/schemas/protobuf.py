@@ -25,7 +25,7 @@ from dissector.errors import DissectorError
 from dissector.protocol.wire import unsigned_varint
 
 MOST_INDEXES: Final = 32
-"""Most levels of nested messages."""
+"""Maximum number of levels of nested messages."""
 _WELL_KNOWN: Final = re.compile(r"google/protobuf/(\w+)\.proto")
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from analysis.schemas.protobuf import ProtobufSchema
 
 MOST_DEPTH: Final = 32
-"""Most levels of references."""
+"""Maximum number of levels of references."""
 TIMEOUT: Final = 10
 """Seconds to wait for the registry."""
 _NOT_FOUND: Final = 404

@@ -115,7 +115,7 @@ class _Runs:
         self, make: Make, reader: FrameReader, builder: TableBuilder,
         progress: Callable[[int, int], None],
     ) -> Iterator[TableRows]:  # fmt: skip
-        """The rows behind the last run. Those of the runs are written to files."""
+        """The rows after the last run. Those of the runs are written to files."""
         task, plan = self._task, self._task.plan
         reader.streams.flows.index.key = plan.hash_key
         joiner = Joiner(reader, builder, plan.block_bytes, plan.limits, progress)
@@ -153,7 +153,7 @@ def _stored(
 
 
 def _joined(plan: JobPlan, complete: Collection[str], own: dict[str, RowBuffer]) -> TopicNames:
-    """Join the runs, and put the rows behind the last one into `own`. Returns topic names."""
+    """Join the runs, and put the rows after the last one into `own`. Returns topic names."""
     task, request = plan.task, plan.task.request
     pipeline = Pipeline(
         plan.captures.source, ports=request.ports, memory=request.memory, plan=_Runs(task, complete)

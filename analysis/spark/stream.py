@@ -138,7 +138,7 @@ class _State:
 
     source: GrowingFiles
     pipeline: Pipeline | None = None
-    """None at the start, and behind an end."""
+    """None at the start, and after an end."""
     names: TopicNames = field(default_factory=TopicNames)
     brokers: set[Broker] = field(default_factory=set)
     connections: int = 0
@@ -230,7 +230,7 @@ def _new_lines(secrets: Sequence[bytes], texts: Iterable[bytes]) -> list[bytes]:
 
 
 def _pipeline(request: Request, state: _State) -> Pipeline:
-    """A new pipeline, which begins behind the last end."""
+    """A new pipeline, which begins after the last end."""
     wait = request.watermark * SECOND
     pipeline = Pipeline(
         state.source, ports=request.ports, brokers=state.brokers, request_wait=wait,

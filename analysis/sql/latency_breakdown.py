@@ -17,16 +17,16 @@ Seven kinds of waiting are independent of the speed of the broker:
   (KIP-595). How much of the latency of a Fetch with such records was work is unknown.
 - Fetches over a quota. Their response has no records, whether they waited for them or not
   (KIP-219). How much of such a latency was work is unknown.
-- Long polls with an unknown max_wait_ms, as behind a snap length that cut the request. How much of
-  such a latency was work is unknown.
-- Group barriers. JoinGroup and SyncGroup are answered when all members have joined (see `groups`).
+- Long polls with an unknown max_wait_ms, as in a truncated request. How much of such a latency was
+  work is unknown.
+- Group barriers. JoinGroup and SyncGroup get responses when all members have joined (see `groups`).
   How much of their latency was work is unknown.
 - The queue. A broker processes the requests of a connection one after the other: a request behind a
   long poll waits for its response, too. After a response with a throttle time, the broker reads no
   request of the connection until this time has passed (KIP-219).
 
 The broker waits between the arrival of the request and its response, which the capture point sees
-half a round trip earlier and later. So that the round trip is no wait, it is subtracted, up to that
+half a round trip earlier and later. The round trip is not a wait, so it is subtracted, up to that
 of the handshake: acknowledgements of data may be late. Without a handshake, it is assumed to be 0.
 
 The net latency is the rest: time on the network and in the broker.

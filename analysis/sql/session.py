@@ -27,7 +27,7 @@ T = TypeVar("T")
 Rows: TypeAlias = tuple[pa.Schema, Iterator[pa.RecordBatch]]
 
 BATCH_ROWS: Final = 1 << 14
-"""Most rows of a batch."""
+"""Maximum number of rows of a batch."""
 
 _INTERRUPTIONS, _INTERRUPTION_S = 40, 0.05
 """Times that a query is interrupted, and seconds between them. One that waits for a pipe does not

@@ -46,11 +46,11 @@ from dissector.packets.block import Int64
 MEMORY: Final = 256 << 20
 """Memory budget of DuckDB in bytes; beyond it, DuckDB spills to disk."""
 THREADS: Final = 4
-"""Most threads of DuckDB; each has buffers of its own."""
+"""Maximum number of threads of DuckDB; each has buffers of its own."""
 _STEP: Final = 1 << 20
 """Difference of the numbers of rows that are in order."""
 _MOST_LATE: Final = 1 << 17
-"""Most late rows of a table; if there are more, the table is sorted. Less than `_STEP`."""
+"""Maximum late rows of a table; if there are more, the table is sorted. Less than `_STEP`."""
 
 Named: TypeAlias = Iterable[tuple[str, pa.RecordBatch]]
 """Names of tables, each with a batch of its rows."""

@@ -1,4 +1,4 @@
-"""Requests without a response: never answered, or in flight when the capture or connection ended.
+"""Requests without a response: unanswered, or in flight when the capture or connection ended.
 
 Which of them it is, the end of the connection decides. It is read after its requests, but some of
 these may follow.
@@ -40,7 +40,7 @@ class Unanswered:
         )  # fmt: skip
         self._ends: dict[int, _End] = {}
         self._forgotten = _by_client()
-        """Requests of forgotten connections that were never answered; likewise the next one."""
+        """Unanswered requests of forgotten connections; likewise the next one."""
         self._forgotten_in_flight = 0
 
     def add(self, exchanges: pa.Table) -> None:
@@ -94,7 +94,7 @@ class Unanswered:
             self._ends.pop(connection, None)
 
     def _split(self, last: int | None) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """Rows of requests that were never answered, and of those in flight at the end."""
+        """Rows of unanswered requests, and of those in flight at the end."""
         never_answered: list[dict[str, Any]] = []
         in_flight: list[dict[str, Any]] = []
         for row in self._requests.rows():

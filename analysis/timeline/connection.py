@@ -28,9 +28,9 @@ from dissector.capture import Paths
 from dissector.exchanges.exchange import Exchange
 
 MOST_PACKETS: Final = 50_000
-"""Most packets of a timeline; the first ones."""
+"""Maximum number of packets of a timeline; the first ones."""
 NAMED: Final = 3
-"""Most messages that the text of a segment names."""
+"""Maximum number of messages that the text of a segment names."""
 
 
 @value

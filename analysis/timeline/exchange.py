@@ -103,7 +103,7 @@ class Side:
         return f"the {self.name}" if count == self.size else f"{count:,} bytes of the {self.name}"
 
     def follows(self, low: int, packet: Packet, other: Side) -> list[str]:
-        """What a segment behind the message reports about the message of the other end."""
+        """What a segment after the message reports about the message of the other end."""
         if self.begin is None or low < self.size or acknowledges(packet, other) < other.size:
             return []
         return [f"acknowledges the {other.name}"]

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 TABLES: Final = ("records", "partitions", "exchanges", "transactions")
 """The tables that a trace needs."""
 LIMIT: Final = 10
-"""Most records of a trace."""
+"""Maximum number of records of a trace."""
 COLUMNS: Final = (
     *columns_of("records", "topic", "partition", "offset"),
     Column("event", "string", "produced, acknowledged, refused, replicated, fetched or committed"),

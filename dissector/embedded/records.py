@@ -33,7 +33,7 @@ Decode: TypeAlias = Callable[[int, bytes], str | None]
 SCHEMA_FRAMING: Final = 5
 """Bytes of the framing of Confluent's serializers."""
 PAYLOAD_BYTES: Final = 24
-"""Most bytes of a payload that is not decoded."""
+"""Maximum number of bytes of a payload that is not decoded."""
 _SCHEMAS: Final = 1 << 24
 """Largest id of a schema that is recognised."""
 _LONG: Final = 8

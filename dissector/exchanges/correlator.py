@@ -57,7 +57,7 @@ REQUEST_WAIT = 900 * 10**9
 max.poll.interval.ms: the default is 300 s, but users may choose days."""
 
 AWAITED = 16
-"""Requests of a connection that are kept without a limit of time, the latest ones. More requests
+"""Number of latest requests of a connection that are kept without a time limit. More requests
 without any response show that the capture lacks the responses."""
 
 NO_REPLY_WAIT = 10 * 10**9
@@ -424,7 +424,7 @@ class Correlator:
         if not is_over.any():
             return is_over
         ordinal, connection = (int_column(table, name)[left] for name in ("ordinal", "connection"))
-        # Earlier requests of their connection are not at hand: the next block decides.
+        # Earlier requests of their connection are not available: the next block decides.
         is_over &= ~np.isin(connection, self._pending.connections)
         if self._request_wait is None:
             overtaken = self._matcher.last_answered.copy()

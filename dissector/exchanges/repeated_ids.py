@@ -243,7 +243,7 @@ class ConnectionMatcher:
         return self._fitting(at, candidate[is_possible])
 
     def _fitting(self, at: int, candidate: Int64) -> Int64:
-        """The candidates for the response `ambiguous[at]` that fit the responses behind it, too: up
+        """The candidates for the response `ambiguous[at]` that fit the responses after it, too: up
         to the next missing byte, each response belongs to the next request."""
         if not len(candidate):
             return candidate

@@ -1,7 +1,7 @@
 """Many files as one capture, in order of time: the `PacketSource` of files and pipes.
 
-The first packet of each file is read beforehand, so that files are opened only when their time has
-come. While a single file has packets of a time, they are passed on unchanged; this is the normal
+The first packet of each file is read beforehand, so that files are opened only when they are
+needed. While a single file has packets of a time, they are passed on unchanged; this is the normal
 case for a capture that was rotated from file to file.
 
 If files overlap, a part of each is buffered. Packets can be passed on if they are not later than
@@ -58,7 +58,7 @@ SMALLEST_BLOCK = 1 << 16
 _EXPANSION = 4
 """Bytes of a block to allocate for each byte of a small file, which may be compressed."""
 _MOST_PARTS = 4096
-"""Most ranges of files in a block."""
+"""Maximum number of ranges of files in a block."""
 _NO_TIMES = np.empty(0, np.int64)
 _RECENT = 8
 """Number of packets of which the earliest one shows the current time."""
@@ -115,7 +115,7 @@ class Lane:
         self.is_fresh = True
         """Whether no buffered packet was passed on."""
         self.is_over = False
-        """Whether the packets that follow are behind the range."""
+        """Whether the packets that follow are after the range."""
 
     def hold(self, records: PacketRecords, since: int, until: int) -> PacketRecords:
         """Buffer the packets from `since` to before `until`; returns a part without packets if
@@ -210,7 +210,7 @@ class FileSource:
         self.last_times: dict[int, int] = {}
         """Time of the latest packet of small files, ns, by index; `BEFORE_ALL` without packets."""
         self.pending: list[tuple[int, int]] = []
-        """Files with packets behind the range: time of the first packet, and index."""
+        """Files with packets after the range: time of the first packet, and index."""
         self._limits = limits or TimeRange((), BEFORE_ALL, AFTER_ALL, is_last=True)
         if limits is not None:
             self.names, self._closed = paths, sorted(limits.files)
@@ -383,7 +383,7 @@ class FileSource:
             self._lanes.sort(key=lambda lane: lane.index)
 
     def _reader(self, index: int) -> CaptureReader:
-        """A reader of a file; for files that grow, a subclass begins behind what was read. Raises
+        """A reader of a file; for files that grow, a subclass begins after what was read. Raises
         CaptureError."""
         return open_reader(self.names[index], self.secrets)
 
@@ -393,7 +393,7 @@ class FileSource:
         size = lane.reader.size
         if len(self.names) > 1 and size is not None and _EXPANSION * size < room:
             # It becomes a part of a block. To allocate megabytes takes longer than to read it.
-            has_rest = lane.index not in self.last_times  # behind `SMALLEST_BLOCK`
+            has_rest = lane.index not in self.last_times  # after `SMALLEST_BLOCK`
             return lane.reader.read(0, max(_EXPANSION * size * has_rest, SMALLEST_BLOCK))
         memory = self.memory if len(self._lanes) == 1 else None
         records = lane.reader.read(reserve, room, memory)

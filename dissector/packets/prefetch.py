@@ -26,7 +26,7 @@ FRONT = 1 << 28
 """Free bytes before a block; most are never used, and take no memory."""
 _BLOCKS = 2
 _MOST_FILES = 48
-"""Most files in a block, by their average size, for which a second thread saves time."""
+"""Maximum files in a block, by their average size, for which a second thread saves time."""
 
 
 def helps(source: FileSource | None) -> TypeGuard[FileSource]:

@@ -50,7 +50,7 @@ def _walk(
 ) -> tuple[Int64, list[Int64]]:  # fmt: skip
     """Walk the bodies.
 
-    Returns the bytes behind each body, -1 if it is not good, and parts of all columns and levels.
+    Returns the bytes after each body, -1 if it is not good, and parts of all columns and levels.
     """
     columns, levels = len(plan.columns), len(plan.levels)
     parts = 3 * columns + 2 * levels

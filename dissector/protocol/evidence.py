@@ -52,10 +52,10 @@ ones respond to more than 1 with INVALID_REQUIRED_ACKS."""
 _PRODUCE: Final = "Produce"
 
 OFFSET_END, LENGTH_END, MAGIC_AT, BATCH_HEAD = 8, 12, 16, 17
-"""Offsets in a batch: behind the base offset, behind the length of what follows it, and at and
-behind the magic."""
+"""Offsets in a batch: after the base offset, after the length of what follows it, and at and
+after the magic."""
 LONGEST_LENGTH: Final = 5
-"""Most bytes of the length of a field: those of a varint of 32 bits."""
+"""Maximum number of bytes of the length of a field: those of a varint of 32 bits."""
 
 
 def evidence(data: bytes, size: int) -> int:

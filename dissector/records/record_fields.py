@@ -92,7 +92,7 @@ def _read_fields(
 ) -> tuple[RecordColumns, NDArray[np.bool_]]:
     """The first `share` records of each batch from position `at` on, and whether each is intact.
 
-    Sets `at` to the position behind them. Records that are missing in a batch are not intact; their
+    Sets `at` to the position after them. Records that are missing in a batch are not intact; their
     columns are undefined.
     """
     n = int(share.sum())

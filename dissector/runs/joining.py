@@ -53,7 +53,7 @@ class Counts:
 
 @mutable
 class Continued:
-    """Connections that continue behind a border."""
+    """Connections that continue after a border."""
 
     index: Int64
     """Their index among the connections of the run's end."""
@@ -78,7 +78,7 @@ class Verdict:
     """Keys of the pairs whose packets in the next part of the run are kept."""
     continued: list[Continued] = field(default_factory=list)
     row_of: Int64 = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Row in the parent by `connection_id` in the run; `DROPPED`; NEVER behind the last one."""
+    """Row in the parent by `connection_id` in the run; `DROPPED`; NEVER after the last one."""
 
 
 class Joiner:
@@ -121,13 +121,13 @@ class Joiner:
         self._position = source.position
 
     def finish(self) -> Iterator[TableRows]:
-        """The rows of what becomes complete at the end."""
+        """The rows that are completed at the end."""
         yield from self._builder.rows(self._reader.finish())
 
     # A run that was dissected by another process
 
     def join(self, run: AnyRun, result: RunResult) -> Joined:
-        """What to do with the rows of a run. The state behind it is known when the rows of the
+        """What to do with the rows of a run. The state after it is known when the rows of the
         parent have been taken."""
         self.counts.runs += 1
         self._builder.names.names.update(result.names.names)
@@ -201,7 +201,7 @@ class Joiner:
 
     def _replaced(self, result: RunResult, present: Int64, count: int) -> tuple[Int64, Bools]:
         """The connections whose pairs are used again by new connections, -1 for none; and whether
-        each new connection certainly began behind them."""
+        each new connection certainly began after them."""
         replaced = present.copy()
         replaced[:count] = NEVER
         old = present[count:]
@@ -347,7 +347,7 @@ def _has_end(table: dict[str, Any], addresses: set[Broker]) -> Bools:
 
 
 def _behind(position: Position, packets: int) -> Position:
-    """A position of a source that counted from 0, behind this number of packets."""
+    """A position of a source that counted from 0, after this number of packets."""
     position.fragments.renumber(packets)
     if position.reader is None:
         return position

@@ -36,7 +36,7 @@ most `MOST_WARM_UP`. The parent dissects the first packets of connections that t
 MARGIN: Final = 10**9
 """ns; packets of a file may be later than the first packet of the file that follows it."""
 MOST_REPEATED: Final = 2
-"""Most bytes that are read in runs, relative to the bytes of all files."""
+"""Maximum number of bytes that are read in runs, relative to the bytes of all files."""
 
 
 @value

@@ -24,7 +24,7 @@ class Position:
     """None at the start of a file, and in a range of time."""
     fragments: Fragments
     pending: tuple[tuple[int, int], ...] = ()
-    """Files that have packets behind a range of time: as in `TimeRun.files`."""
+    """Files that have packets after a range of time: as in `TimeRun.files`."""
     is_packet: bool = True
     """Whether the next run begins with a packet, in the state at the head of the file."""
 

@@ -34,11 +34,11 @@ from dissector.streams.connections.table import FRAMED, NEVER, Bools
 from dissector.tables.builder import TableBuilder
 
 FIRST_PART: Final = 4
-"""Connections may continue behind each block, and behind this fraction of the first one."""
+"""Connections may continue after each block, and after this fraction of the first one."""
 LEAST_PACKETS, LEAST_BYTES = 4_000, 1 << 22
 """Kept packets, and bytes of them, that are worth a comparison of states."""
 KEPT_BYTES: Final = 64 << 20
-"""Most payload of a run that is kept for the parent. The parent reads a larger one again."""
+"""Maximum payload of a run that is kept for the parent. The parent reads a larger one again."""
 Make: TypeAlias = Callable[[], tuple[FrameReader, TableBuilder]]
 """Returns new stages without a source."""
 
@@ -57,11 +57,11 @@ class KeptPackets:
     """The packets of connections that are not dissected, in a part of a block."""
 
     end: int
-    """Index of the packet behind the part."""
+    """Index of the packet after the part."""
     packets: PacketBlock | None
     """With `until`; None: they are not kept."""
     border: Border | None = None
-    """The connections that are dissected behind this part."""
+    """The connections that are dissected after this part."""
 
 
 @mutable
@@ -109,7 +109,7 @@ class RunResult:
     """Whether no limit of memory was reached, and no secret was found."""
     most_buffered: int
     most_waiting: int
-    """Most bytes of streams, and of messages, that waited at a time."""
+    """Maximum number of bytes of streams, and of messages, that waited at a time."""
     file_problems: list[Problem]
     without_tcp: Counter[str]
     """See `FrameReader`."""
@@ -290,7 +290,7 @@ def _select(reader: FrameReader, builder: TableBuilder) -> Int64:
     rows = streams.connections.in_use
     is_chosen = is_normal(streams.connections, streams.states, rows)
     is_chosen &= streams.flows.index.find(streams.flows.keys(rows)) == rows
-    # Kafka answers in order: once a request is answered, no earlier one waits.
+    # Kafka responds in order: once a request has its response, no earlier one waits.
     states = builder.correlator.take(rows)
     has_answer = np.isin(np.arange(len(rows)), states.answers[0])
     is_chosen &= has_answer | (states.columns["last_answered"] > 0)

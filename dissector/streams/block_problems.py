@@ -59,7 +59,7 @@ class BlockProblems:
         )  # fmt: skip
 
     def add_skipped(self, stream: int, offset: int, size: int) -> None:
-        """Report bytes without frames. The time is that of the frame behind them.
+        """Report bytes without frames. The time is that of the frame after them.
 
         A capture that starts in a connection may begin with a keep-alive: one byte before the next
         one (RFC 9293, section 3.8.4), which is not data.

@@ -27,7 +27,7 @@ from dissector.streams.search.resync import SEGMENTS_BEHIND, Node, Search
 from dissector.streams.stream_set import StreamSet
 
 MAX_DOUBTFUL = 64
-"""Most doubtful places of a stream that one walk examines. SASL tokens are such places."""
+"""Maximum doubtful places of a stream that one walk examines. SASL tokens are such places."""
 MAX_BACKTRACK = 64
 """Messages before a doubtful place among which the wrong size is searched."""
 _HEADERS = 8, 4
@@ -166,7 +166,7 @@ class Doubts:
     ) -> Bools:  # fmt: skip
         """Whether the neighbours of requests show that they begin and end there, although their
         APIs or versions are unknown: correlation ids follow each other, segments have the same
-        borders, or known requests are behind them.
+        borders, or known requests are after them.
 
         `row`: rows of `frames`. `is_first`, `until`: whether they are the first of the chain of the
         `stream`, and where it ends. `unusual`: rows of frames without the header of a known API.
@@ -221,7 +221,7 @@ class Doubts:
             if entry >= 0 and not self._leads_to(index, entry, starts, wrong, at):
                 return wrong, entry, True
             first = chain[0]
-        # A wrong size before an impossible one shows by the messages behind both.
+        # A wrong size before an impossible one shows by the messages after both.
         waits = ended == BAD and first < at and not is_finished and self._is_near_end(index, at)
         if (is_last or waits) and end - first < SEEK_BYTES:
             return first, first, False  # later bytes will decide
@@ -275,7 +275,7 @@ class Doubts:
         return begin_here
 
     def _confirm(self, index: Int64) -> None:
-        """Find the messages at the first bytes of these chains, and behind missing bytes, that need
+        """Find the messages at the first bytes of these chains, and after missing bytes, that need
         no search."""
         chains = self._chains
         self._is_examined[index] = True

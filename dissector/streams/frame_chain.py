@@ -29,7 +29,7 @@ WHOLE, CUT, LOST, BAD = range(4)
 size."""
 
 NO_GAP = 1 << 62
-"""An address behind all others."""
+"""An address after all others."""
 
 
 @arrays
@@ -42,7 +42,7 @@ class ChainFrames(ParallelArrays):
     piece: Int64
     """The piece that holds the first byte of the size."""
     first: Int64
-    """The 4 bytes behind the size: API and version of a request, or the correlation id of a
+    """The 4 bytes after the size: API and version of a request, or the correlation id of a
     response."""
     second: Int64
     """The next 4 bytes: the correlation id of a request."""
@@ -86,7 +86,7 @@ class FrameChains:
     first: Int64 = field(init=False)
     """First piece of each stream, then the number of pieces; shape (streams + 1,)."""
     end: Int64 = field(init=False)
-    """Address behind the last byte of each stream."""
+    """Address after the last byte of each stream."""
     _gap_start: Int64 = field(init=False)
     _gap_end: Int64 = field(init=False)
 
@@ -133,7 +133,7 @@ class FrameChains:
         return is_end
 
     def gap_after(self, address: Int64) -> Int64:
-        """Address of the first missing byte at or behind each address; the ends of streams are not
+        """Address of the first missing byte at or after each address; the ends of streams are not
         counted. NO_GAP if no byte is missing."""
         if not len(self._gap_start):
             return np.full(len(address), NO_GAP)
@@ -148,7 +148,7 @@ class FrameChains:
         return np.minimum(self.gap_after(address), self.end[index]) - address
 
     def number(self, address: Int64, dtype: str) -> Int64:
-        """See `ByteView.number`. Addresses may be behind all bytes."""
+        """See `ByteView.number`. Addresses may be beyond all bytes."""
         return self.space.number(np.minimum(address, self.space.size), dtype)
 
     def frames_at(self, address: Int64, size: Int64) -> ChainFrames:

@@ -10,7 +10,7 @@ whatever the frames contain. `resync` searches if
 - the stream ends inside a message whose body does not confirm its size.
 
 Requests are parsed first, then responses: the correlation ids of a client's requests identify
-responses without a known boundary. So a search for responses waits while requests are behind a hole
+responses without a known boundary. So a search for responses waits while requests are after a hole
 that may be filled.
 """
 
@@ -144,7 +144,7 @@ class FrameParser:
 
     def _resolve_doubts(self, index: Int64, begin: Int64, walk: Walk) -> Int64:
         """Search at the doubtful places of a walk, and keep the frames before them. Changes where
-        and why the walk of a stream ended. Returns the streams that continue behind such a place,
+        and why the walk of a stream ended. Returns the streams that continue after such a place,
         by their place in `index`."""
         chains, frames, at = self._chains, walk.frames, walk.at
         kept = np.ones(len(frames.start), np.bool_)
@@ -168,7 +168,7 @@ class FrameParser:
         return np.array(resumed, np.int64)
 
     def _skip_alert(self, index: int) -> bool:
-        """Report a TLS alert at the start of a broker's stream, and move the boundary behind it: a
+        """Report a TLS alert at the start of a broker's stream, and move the boundary after it: a
         client without TLS has connected to a listener that requires it."""
         chains, stream = self._chains, int(self._stream[index])
         if self._streams.boundary[stream] or self._table.client[stream >> 1] == stream & 1:
@@ -247,7 +247,7 @@ class FrameParser:
         chains, stream = self._chains, self._stream
         size = chains.end - chains.address[chains.first[:-1]]
         is_client = self._table.is_client(stream)
-        # If the client's bytes arrived behind a hole, that hole is filled or given up later. If no
+        # If the client's bytes arrived after a hole, that hole is filled or given up later. If no
         # bytes arrived, its clock may be behind: then the broker's first bytes are a response.
         peer = self._streams.state[stream ^ 1]
         is_pending = (peer == HEAD) & self._table.has_bytes(stream ^ 1)
@@ -368,7 +368,7 @@ class FrameParser:
         return True
 
     def _is_answered(self, stream: int) -> bool:
-        """Whether the broker has responded to a request behind all known ones of this client."""
+        """Whether the broker has responded to a request after all known ones of this client."""
         if self._table.client[stream >> 1] != stream & 1:
             return False
         streams, both = self._streams, np.array([stream, stream ^ 1])
@@ -376,7 +376,7 @@ class FrameParser:
         return bool(streams.has_correlation[both].all()) and response > request
 
     def _is_unsure(self, index: int, at: int) -> bool:
-        """Whether a message behind missing or damaged bytes has little evidence: it does not begin
+        """Whether a message after missing or damaged bytes has little evidence: it does not begin
         a segment, and its header is not certain."""
         if self._streams.state[self._stream[index]] != RESUMED:
             return False

@@ -12,7 +12,7 @@ capture."""
 SHORT_GRACE = GRACE // 10
 """Replaces `GRACE` once `REORDER_PACKETS` packets followed. For a hole, the receiver must not have
 acknowledged bytes beyond those that were seen: then the clocks of both directions agree. So bytes
-behind lost ones wait less, which is most of the cost of lost packets."""
+after lost ones wait less, which is most of the cost of lost packets."""
 
 CLOCK_SKEW = 5 * SECOND
 """ns of capture time. If the two directions were captured with different clocks, a broker's stream
@@ -23,11 +23,12 @@ PATIENCE = 30 * SECOND
 retransmit. In a capture of one direction, only this limit ends the wait for a lost byte."""
 
 WAITING_BYTES = 8 << 20
-"""Most bytes of one stream that wait beyond a hole. The receive window limits the bytes in flight,
-and systems keep it smaller (Linux: tcp_rmem, 6 MiB); reordering does not explain more."""
+"""Maximum number of bytes of one stream that wait beyond a hole. The receive window limits the
+bytes in flight, and systems keep it smaller (Linux: tcp_rmem, 6 MiB); reordering does not explain
+more."""
 
 WAITING_SEGMENTS = 16_384
-"""Most segments of one stream that wait beyond a hole. This bounds the number of tiny segments."""
+"""Maximum number of segments of one stream that wait beyond a hole: there may be tiny ones."""
 
 REORDER_PACKETS = 64
 """Largest number of packets by which a packet is assumed to be reordered."""
@@ -56,5 +57,5 @@ CERTAINTY = 36
 `header_evidence` defines the bits of each field."""
 
 RESYNCS = 1000
-"""Most resynchronisations of a stream in one block. A lossy capture of one busy connection needs a
-hundred. The limit bounds the time that crafted bytes can take."""
+"""Maximum number of resynchronisations of a stream in one block. A lossy capture of one busy
+connection needs a hundred. The limit bounds the time that crafted bytes can take."""

@@ -30,5 +30,5 @@ def numbers(position: Int64, origin: UInt32) -> UInt32:
 
 
 def ahead(seq: UInt32, reference: UInt32) -> Int64:
-    """Distance from a reference to each sequence number; negative if the number is behind it."""
+    """Distance from a reference to each sequence number; negative if the number is before it."""
     return (seq - reference).view(np.int32).astype(np.int64)

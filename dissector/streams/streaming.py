@@ -1,6 +1,6 @@
 """Streams: the driver of this package, from blocks of packets to blocks of frames.
 
-Pending bytes are carried to the next block: segments behind a hole, bytes of incomplete frames, and
+Pending bytes are carried to the next block: segments after a hole, bytes of incomplete frames, and
 bytes that are still searched for a frame. They are in memory of their own. The caller leaves space
 for them in front of the next block's data (`reserve`); the bytes of a stream are copied there when
 the stream continues.
@@ -317,7 +317,7 @@ class Streams:
         return frames
 
     def _waits(self, stream_ids: Int64, waiting: Segments) -> Bools:
-        """Whether these streams have bytes that cannot be read yet: behind a hole, or because
+        """Whether these streams have bytes that cannot be read yet: after a hole, or because
         earlier bytes may still arrive."""
         waits: Bools = self.states.state[stream_ids] == NEW
         waits &= self.connections.has_bytes(stream_ids)
@@ -327,7 +327,7 @@ class Streams:
     def _ended(self, stream_ids: Int64, waits: Bools) -> Bools:
         """Whether these streams have ended, and their protocol can be decided."""
         streams, row = self.states, stream_ids >> 1
-        # Bytes behind a FIN show that it was damaged (RFC 9293, section 3.6).
+        # Bytes after a FIN show that it was damaged (RFC 9293, section 3.6).
         ended: Bools = streams.next_position[stream_ids] == streams.fin[stream_ids]
         if ended.any():
             # The first request may arrive after the FIN of a broker whose clock is behind.
@@ -342,7 +342,7 @@ class Streams:
         self, block: PacketBlock, stream_ids: Int64, segments: Segments, waiting: Int64, last: bool
     ) -> None:
         """Pass encrypted segments to the decryption, and take its frames. `waiting`: connections
-        whose later segments wait behind a hole."""
+        whose later segments wait after a hole."""
         segments = self._framer.load(block.data, segments)
         segments = replace(segments, stream=stream_ids[segments.stream])
         tls_streams = self._tls_streams

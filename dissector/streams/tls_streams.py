@@ -287,7 +287,7 @@ class _DecryptedProblems(BlockProblems):
     """Problems of plaintext: holes count neither in positions nor in sizes."""
 
     def behind_hole(self, stream: int, position: int) -> int:
-        """The position behind the hole that a message ends in; other positions as they are."""
+        """The position after the hole that a message ends in; other positions as they are."""
         index = self._segment(stream, position)
         missing = 0 if index is None else (int(self._segments.at[index]) - position) % HOLE
         return position + missing if missing > HOLE // 2 else position

@@ -164,7 +164,7 @@ class TableBuilder:
             del block
 
     def learn(self, batch: FrameBatch) -> None:
-        """Take the state behind a batch of frames, without its rows."""
+        """Take the state after a batch of frames, without its rows."""
         for block, _ in self.correlate(batch):
             if block.is_empty:
                 continue

@@ -32,7 +32,7 @@ PROTOCOLS = pa.array(["unknown", "kafka", "tls", "unknown"])
 _NO_TLS = TlsFacts()
 _OCTETS = pa.array([str(octet) for octet in range(256)])
 CLOSED = pa.array([None, "fin", "rst", "fin"])
-"""By `closed` of `ConnectionTable`. A RST behind a FIN closes nothing: a host resets data that
+"""By `closed` of `ConnectionTable`. A RST after a FIN closes nothing: a host resets data that
 arrives after its program has closed the connection (RFC 1122, section 4.2.2.13)."""
 
 

@@ -36,7 +36,7 @@ def topic_states(block: CorrelatedBlock) -> pa.RecordBatch:
     """The partitions in messages with their leaders: columns of `topics`, and `EXTRA_COLUMNS`.
 
     `end_time`: ns, when the request of a controller, or the exchange, was complete. A request may
-    arrive behind its response.
+    arrive after its response.
     """
     request_end = int_column(block.requests, "end_time")
     sent, received = block.request, block.response

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 HOLE = 1 << 32
 """Positions that lost plaintext takes, as its length is unknown: more than a message may have, so
-that none continues behind it."""
+that none continues after it."""
 
 
 @mutable

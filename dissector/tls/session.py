@@ -16,7 +16,7 @@ the first bytes are read.
 
 After lost records, the numbers of the next epochs are tried, too (`schedule`). The length of the
 lost plaintext is unknown, so positions jump by `HOLE`. An end is abandoned if too many records in a
-row do not open.
+row cannot be decrypted.
 """
 
 from __future__ import annotations
@@ -361,7 +361,7 @@ class TlsSession:
             return
         kind, detail = "tls_lost_records", "TLS records were lost, or do not decrypt"
         if side.is_misfit:
-            kind, detail = "tls_wrong_keys", "not decrypted: its secret in the key log does not fit"
+            kind, detail = "tls_wrong_keys", "not decrypted: its secret in the key log is wrong"
         self._add_problem(kind, detail, side, since, until - since)
 
     def _report_cut(self, side: Side) -> None:
@@ -409,7 +409,7 @@ class TlsSession:
             self._has_failed |= kind == "tls_alert"
 
     def _stop_without_hello(self, side: Side, waiting: int | None = None) -> None:
-        """Abandon both ends, as one is not in the capture, or its begin is missing."""
+        """Abandon both ends, as one is not in the capture, or its beginning is missing."""
         missing = "ServerHello" if self._handshake.hello else "ClientHello"
         self._stop("tls_no_handshake", f"its {missing} is not in the capture", side, waiting)
 
@@ -432,7 +432,7 @@ class TlsSession:
 
 def _is_clear(record: TlsRecord) -> bool:
     """Whether a record is one of those that TLS 1.3 does not encrypt after the hellos. Their sizes
-    are fixed (RFC 8446, sections 5 and 6), so that few bytes behind a loss look like them."""
+    are fixed (RFC 8446, sections 5 and 6), so that few bytes after a loss look like them."""
     is_change = record.content == CHANGE_CIPHER_SPEC and record.body == b"\1"
     return is_change or (record.content == ALERT and len(record.body) == 2)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 NUMBERS = 64
 """Numbers that are tried for any record. Each record that opens allows as many later attempts."""
 ATTEMPTS = 1 << 17
-"""Attempts beyond these, of an end: about a second if all of them fail, as behind crafted holes."""
+"""Attempts beyond these, of an end: about a second if all of them fail, as after crafted holes."""
 SMALLEST = 22
 """Bytes of a record with one byte of data (RFC 8446, section 5.2), except with CCM_8."""
 MESSAGE_LIMIT = 1 << 18
@@ -39,7 +39,7 @@ class Side:
     messages: bytearray = field(default_factory=bytearray)
     """An incomplete handshake message."""
     clear_until: int = 0
-    """Position behind its last unencrypted record."""
+    """Position after its last unencrypted record."""
     is_late: bool = False
     """Whether an unencrypted record was read that is not its first one, which has its hello."""
     epoch: int = 0

@@ -26,7 +26,7 @@ class UnkeyedHandshake:
     has_failed: bool = False
     """Whether it ended with an encrypted alert."""
     is_closing: bool = False
-    """Whether the client sent an alert behind its handshake."""
+    """Whether the client sent an alert after its handshake."""
 
     def read(self, side: Side, opposite: Side, record: TlsRecord, *, is_1_3: bool) -> bool:
         """Read an encrypted record; False if it must stay buffered."""
@@ -54,6 +54,6 @@ class UnkeyedHandshake:
 
 
 def _may_be_alert(record: TlsRecord) -> bool:
-    """Whether an encrypted record of TLS 1.3 has the size of an alert: two bytes, and behind them
+    """Whether an encrypted record of TLS 1.3 has the size of an alert: two bytes, and after them
     the content type and the tag."""
     return record.content == APPLICATION_DATA and len(record.body) in _ALERT_BODIES

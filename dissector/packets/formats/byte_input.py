@@ -85,7 +85,7 @@ class ByteInput:
         self._open_stream()
 
     def _open_stream(self) -> None:
-        """Recognise the codec, behind skippable frames (RFC 8878, section 3.1.2; lz4 has them too).
+        """Recognise the codec, after skippable frames (RFC 8878, section 3.1.2; lz4 has them too).
         pzstd writes such a frame before each other one."""
         self._waiting = self._read(_HEAD)
         magic = self.take(4)
@@ -219,7 +219,7 @@ class RangeSource:
     is_stream = False
 
     def __init__(self, path: str, begin: int, end: int, *, is_last: bool = True) -> None:
-        """`is_last`: the range ends with its file, so that no packet can continue behind it."""
+        """`is_last`: the range ends with its file, so that no packet can continue after it."""
         self._is_last = is_last
         self._file = open_file(path)
         self._file.seek(begin)

@@ -100,7 +100,7 @@ class Interface:
     link: int
     """Link type."""
     snaplen: int
-    """Most captured bytes of a packet; 0 for no limit."""
+    """Maximum number of captured bytes of a packet; 0 for no limit."""
     resolution: int
     """if_tsresol of pcapng: the unit of times."""
     options: tuple[tuple[int, bytes], ...] = ()
@@ -191,7 +191,7 @@ class PacketRecords:
     """Bytes of input that this range took."""
     problems: list[Problem]
     offset: int = 0
-    """Position in the file of the first byte behind the reserve."""
+    """Position in the file of the first byte after the reserve."""
 
 
 @value
@@ -200,7 +200,7 @@ class ReadState:
 
     form: CaptureFormat
     offset: int
-    """Offset in the file behind the last packet."""
+    """Offset in the file after the last packet."""
     packets: int = 0
     """Number of packets before it."""
     lost_at: int | None = None
@@ -250,7 +250,7 @@ class CaptureReader:
         return self._damages > 0 or self._lost_at is not None
 
     def problems_at(self, end: int) -> list[Problem]:
-        """Problems of the bytes behind the last packet, if the file ends at `end`."""
+        """Problems of the bytes after the last packet, if the file ends at `end`."""
         problems = self._last_words(self._offset, end, final=True)
         return [replace(problem, capture=self.name) for problem in problems]
 

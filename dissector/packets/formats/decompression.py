@@ -218,7 +218,7 @@ class Codec(NamedTuple):
     magic: bytes
     new: Callable[[], Decompressor]
     front: re.Pattern[bytes]
-    """First bytes of a stream, as they are searched behind damage."""
+    """First bytes of a stream, as they are searched after damage."""
 
 
 CODECS = (

@@ -1,7 +1,7 @@
 """JoinedFormats: the format of a capture file to which files of the other format were appended.
 
 `cat` joins files, also compressed ones, whatever their formats are. `pcap` and `pcapng` read files
-of their own format behind each other. Where the header of the other format stands in place of a
+of their own format one after the other. Where the header of the other format stands in place of a
 record or block, or is reached after damage, this format changes from one to the other.
 """
 
@@ -27,7 +27,7 @@ from dissector.packets.formats.pcapng import FRONT, Pcapng
 _CHANGES: Final = 1 << 14
 """Changes of the format in one file that are read."""
 _UNCONFIRMED: Final = 2
-"""Records of pcap behind a truncated one that may be possible although they are not records, and
+"""Records of pcap after a truncated one that may be possible although they are not records, and
 itself. Three in a row are likely."""
 _FRONT_BYTES: Final = 12
 """Bytes that identify the file header of both formats."""
@@ -150,7 +150,7 @@ class JoinedFormats:
 
 
 def _first_records(result: ScanResult, begin: int, until: int) -> tuple[PacketColumns, int]:
-    """The records of a scan up to the index `until`, and the position behind them. `begin`: where
+    """The records of a scan up to the index `until`, and the position after them. `begin`: where
     the scan began."""
     kept = result.columns[:until]
     return kept, int(kept.start[-1] + kept.captured[-1]) if len(kept) else begin

@@ -149,7 +149,7 @@ class Pcap:
 
     def _follow(self, data: Bytes, begin: int, end: int) -> tuple[Int64, UInt8, bool]:
         """The chain of records up to an appended file: start, captured, length and time in an array
-        of shape (4, n), whether each one is likely, and whether the chain breaks behind them."""
+        of shape (4, n), whether each one is likely, and whether the chain breaks after them."""
         room = min(max(end - begin, 0) // _SMALL_RECORD + 1, _SCAN_LIMIT)
         table, is_likely = np.empty((4, room), np.int64), np.empty(room, np.uint8)
         whole, is_broken = _native.read_pcap(

@@ -45,7 +45,7 @@ _PKTAP_SIZES = range(108, 1025)
 _ERF_HEADER = np.dtype([("time", "<u8"), ("type", "u1"), ("-", "V7")])
 _ERF_EXTENSION = np.dtype([("type", "u1"), ("-", "V7")])
 _ERF_EXTENSIONS = 16
-"""Most extension headers to read; larger than the number of types in use."""
+"""Maximum number of extension headers to read; larger than the number of types in use."""
 _ERF_TYPES = np.full(128, Kind.OTHER, np.uint8)
 _ERF_TYPES[[2, 11, 16, 20]] = Kind.ETHERNET  # also with a colour, or a hash
 _ERF_TYPES[[22, 23]] = Kind.IPV4, Kind.IPV6

@@ -28,7 +28,7 @@ from dissector.packets.layers.headers import (
 LAYERS: dict[Kind, Layer] = {}
 _AFTER_LABELS = np.dtype([("words", ">u2", 10)])
 _TRAILER = 64
-"""Most bytes after an IP packet: padding of Ethernet, and a check sequence."""
+"""Maximum number of bytes after an IP packet: padding of Ethernet, and a check sequence."""
 # Next protocols of NSH and VXLAN-GPE (RFC 8300, 2.2).
 _SERVICE = np.full(256, Kind.OTHER, np.uint8)
 _SERVICE[1:6] = [Kind.IPV4, Kind.IPV6, Kind.ETHERNET, Kind.NSH, Kind.MPLS]

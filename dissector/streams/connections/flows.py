@@ -5,7 +5,7 @@ Python takes a step per pair only for pairs that have several connections in one
 
 If a port pair is reused, a new incarnation of it begins (RFC 9293, section 3.4.1). Its sign is a
 SYN with another initial sequence number; a retransmitted SYN has the same one. The SYN of either
-end counts, since a capture may have one direction only. A SYN with the same number is a sign behind
+end counts, since a capture may have one direction only. A SYN with the same number is a sign after
 a close and silence. If the SYN is not in the capture, a jump of the sequence numbers is the sign,
 after the old connection was closed or long silent. Packets of two incarnations may be mixed: see
 `incarnations`.
@@ -54,7 +54,7 @@ Endpoints: TypeAlias = tuple[UInt64, UInt64, UInt16]
 """High and low part of addresses, and ports; each of shape (n,)."""
 
 _MAX_EVENTS = 3
-"""Most events of a pair in a block that are followed for all pairs at once."""
+"""Maximum number of events of a pair in a block that are followed for all pairs at once."""
 
 _LOOK_BACK = 2
 """A late SYN may belong to the incarnation before the newest one of its pair."""
@@ -79,7 +79,7 @@ class Assignment:
 
 
 class _Event(NamedTuple):
-    """A SYN, or a packet whose numbers jump behind a close or silence of its pair."""
+    """A SYN, or a packet whose numbers jump after a close or silence of its pair."""
 
     packet: int
     """Index in the block."""
@@ -428,7 +428,7 @@ class FlowTracker:
 
     def _correct_syns(self, block: PacketBlock, pairs: Pairs, stream: Int64, sender: Int64) -> None:
         """Correct the numbers of SYNs that are lost or damaged, if the next packet of their sender
-        has the number that the SYN-ACK acknowledged, and not the one behind the SYN.
+        has the number that the SYN-ACK acknowledged, and not the one after the SYN.
 
         `sender`: each of these streams, as in `Pairs`.
         """

@@ -2,8 +2,8 @@
 
 Packets of two incarnations may be mixed. They are assigned by arrival, but by sequence number and
 time if they are out of order: bytes before the new SYN belong to the old connection, although they
-arrived later. So does the RST with which a client answers an ACK of the old connection (RFC 9293,
-section 3.10.7.3).
+arrived later. So does the RST with which a client responds to an ACK of the old connection (RFC
+9293, section 3.10.7.3).
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Incarnation:
         return bool(are_own_syns(*known, isn, acknowledged))
 
     def is_answered_by(self, end: int, acknowledged: int, time: int) -> bool:
-        """Whether a SYN that no connection owns comes directly behind the SYN of the other end and
+        """Whether a SYN that no connection owns comes directly after the SYN of the other end and
         acknowledges another number: then one of the two numbers is damaged."""
         is_open = self.isn[end] == self.anchor[end] == NEVER and self.isn[1 - end] != NEVER
         return is_open and acknowledged != NEVER and 0 <= time - self.time <= GRACE
@@ -336,7 +336,7 @@ def _first_closes(index: Int64, flags: UInt8, current: Int64, stays: Bools) -> I
 
 def _are_accepted(row: Int64, confirmed: Int64, streams: StreamTable) -> Bools:
     """Whether an end has accepted the SYN of each incarnation: there is payload, or a packet sends
-    or acknowledges the number behind the SYN. `confirmed`: the incarnations of such packets."""
+    or acknowledges the number after the SYN. `confirmed`: the incarnations of such packets."""
     are_accepted: Bools = (streams.state[streams_at(row)] != NEW).reshape(-1, 2).any(axis=1)
     are_accepted[confirmed] = True
     return are_accepted

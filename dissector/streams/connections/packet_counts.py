@@ -57,7 +57,7 @@ class PacketCounts:
             self._measure_handshakes(block, assignment)
 
     def _record_closes(self, block: PacketBlock, packet: Int64, row: Int64) -> None:
-        """Record how FIN and RST close connections, and until when late packets may arrive behind a
+        """Record how FIN and RST close connections, and until when late packets may arrive after a
         RST."""
         table = self._table
         is_rst = block.flags[packet] & RST != 0
@@ -68,7 +68,7 @@ class PacketCounts:
         np.minimum.at(self._streams.close_deadline, streams_at(reset), deadline)
 
     def _measure_handshakes(self, block: PacketBlock, assignment: Assignment) -> None:
-        """Measure the time from each SYN to the client's ACK directly behind it, which arrives
+        """Measure the time from each SYN to the client's ACK directly after it, which arrives
         later. Of several SYNs, the last one before the ACK counts."""
         table, rows = self._table, assignment.rows
         client = table.client[rows]

@@ -1,4 +1,4 @@
-"""Reuse of a port pair without another initial sequence number: numbers jump behind a close or a
+"""Reuse of a port pair without another initial sequence number: numbers jump after a close or a
 long silence, or a SYN comes long after a close."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dissector.streams.limits import (
 def packets_after_reuse(
     block: PacketBlock, pairs: Pairs, table: ConnectionTable, streams: StreamTable
 ) -> tuple[Int64, Int64]:
-    """The first packet of each sender whose numbers jump behind a close or a silence of its pair.
+    """The first packet of each sender whose numbers jump after a close or a silence of its pair.
 
     Returns the packets, and for each the last packet of its pair before the jump that closed the
     connection or preceded the silence; -1 if it is in an earlier block. Each of shape (n,).
@@ -48,7 +48,7 @@ def packets_after_reuse(
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     may_jump = is_over.copy()
     may_jump[pairs.code(ends)] = True
-    # The first packet behind a silence is of the connection of those that follow, with or without
+    # The first packet after a silence is of the connection of those that follow, with or without
     # payload: it ends the silence.
     is_ack = block.flags & (SYN | FIN | RST | ACK) == ACK
     sent = np.flatnonzero(((block.length > 0) | is_ack) & may_jump[pairs.sender >> 1])
@@ -78,7 +78,7 @@ def syns_after_close(
     block: PacketBlock, pairs: Pairs, table: ConnectionTable, packet: Int64
 ) -> Bools:
     """Whether each of these SYNs, in ascending order, begins a connection, whatever its number:
-    behind a close and silence of its pair. A SYN that is sent again does not come so late, nor does
+    after a close and silence of its pair. A SYN that is sent again does not come so late, nor does
     one of a second capture point, whose clock may differ. Shape (n,)."""
     pair = pairs.code(packet)
     is_closed = table.closed[pairs.row] != OPEN

@@ -238,7 +238,7 @@ class TripTable(Rows):
     has_sent: Bools = _by_stream(np.bool_)
     """A packet with payload was seen."""
     sent_end: UInt32 = _by_stream(np.uint32)
-    """Sequence number behind the latest payload."""
+    """Sequence number after the latest payload."""
     sent_time: Int64 = _by_stream(np.int64, NEVER)
     """ns; time of that payload. -1 if its acknowledgement was seen, or cannot be measured."""
     zero_windows: Int64 = _by_stream(np.int64)
@@ -279,7 +279,7 @@ class StreamTable(Rows):
     has_syn_ack: Bools = _by_stream(np.bool_)
     """`syn_ack` is set. Both are zero in most rows, and then take no memory."""
     syn_ack: UInt32 = _by_stream(np.uint32)
-    """Number that the receiver's SYN-ACK acknowledged, if it is not the one behind the SYN, until a
+    """Number that the receiver's SYN-ACK acknowledged, if it is not the one after the SYN, until a
     packet shows which of both is right."""
     # Reassembly.
     has_origin: Bools = _by_stream(np.bool_)
@@ -289,7 +289,7 @@ class StreamTable(Rows):
     origin_time: Int64 = _by_stream(np.int64)
     """ns; of the packet that `origin` comes from."""
     next_position: Int64 = _by_stream(np.int64)
-    """Position of the next byte: all earlier bytes arrived, or are taken for lost."""
+    """Position of the next byte: all earlier bytes arrived, or are considered lost."""
     highest: Int64 = _by_stream(np.int64, FIRST_TIME)
     """Highest start of a segment."""
     readable_time: Int64 = _by_stream(np.int64, FIRST_TIME)
@@ -302,20 +302,20 @@ class StreamTable(Rows):
     """ns; time of the latest payload in the window. Before the first one: the time of the first
     packet of a connection with a SYN, or -1."""
     payload_end: Int64 = _by_stream(np.int64, NEVER)
-    """Sequence number behind that payload, or behind the SYN; -1 before both."""
+    """Sequence number after that payload, or after the SYN; -1 before both."""
     receiver_ack: Int64 = _by_stream(np.int64, NEVER)
     """Acknowledgement number of the receiver's latest packet; -1 if there is none."""
     fin: Int64 = _by_stream(np.int64, LAST_TIME)
-    """Position behind the last byte, from the FIN."""
+    """Position after the last byte, from the FIN."""
     close_deadline: Int64 = _by_stream(np.int64, LAST_TIME)
     """ns; from then on the stream does not wait for missing bytes."""
     # Framing.
     boundary: Int64 = _by_stream(np.int64)
     """FRAMED, RESUMED: position of the next frame. SEARCHING: earlier bytes were searched."""
     frame_end: Int64 = _by_stream(np.int64, NEVER)
-    """Position behind the frame at `boundary`; -1 while its size is not known."""
+    """Position after the frame at `boundary`; -1 while its size is not known."""
     framed_until: Int64 = _by_stream(np.int64, FIRST_TIME)
-    """Position behind the last frame that was returned; initially, the one behind the SYN."""
+    """Position after the last frame that was returned; initially, the one after the SYN."""
     frame_count: Int64 = _by_stream(np.int64)
     """Number of frames that were returned."""
     gap_count: Int64 = _by_stream(np.int64)

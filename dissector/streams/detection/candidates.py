@@ -19,8 +19,8 @@ from dissector.streams.search.header_evidence import HeaderScorer
 from dissector.streams.search.request_evidence import DECISION, RequestScorer
 
 READINGS = 16
-"""Most candidates for requests that are decoded in a stream to decide its connection. If this many
-are rejected, the sender is not a Kafka client."""
+"""Maximum number of candidates for requests that are decoded in a stream to decide its connection.
+If this many are rejected, the sender is not a Kafka client."""
 
 REJECTED_BITS, MOST_REJECTED = -8, 6
 """Each rejected candidate before a request, up to this number of them, is evidence against it. A
@@ -29,7 +29,7 @@ with the same header have such a segment each time, and a body that fits by chan
 
 HEAD_POSITION = 0
 REFUSED_BITS = -32
-"""The first bytes of the client, behind its SYN, are not a request. In a Kafka connection, they are
+"""The first bytes of the client, after its SYN, are not a request. In a Kafka connection, they are
 damaged; other protocols are likelier, and may have numbers like those of a request anywhere."""
 
 
@@ -65,12 +65,12 @@ class Candidates:
         self._rejected |= {streams[index]: places for index, places in rejected.items()}
 
     def reject_heads(self, streams: Int64) -> None:
-        """The first bytes of these streams, behind their SYN, are not requests."""
+        """The first bytes of these streams, after their SYN, are not requests."""
         for each in streams.tolist():
             self._rejected.setdefault(each, set()).add(HEAD_POSITION)
 
     def is_head_rejected(self, stream: int) -> bool:
-        """Whether the first bytes of a stream, behind its SYN, are not a request."""
+        """Whether the first bytes of a stream, after its SYN, are not a request."""
         return HEAD_POSITION in self._rejected.get(stream, ())
 
     def weigh(self, chains: FrameChains, index: Int64, at: Int64) -> Int64:
@@ -102,7 +102,7 @@ class Candidates:
         return bits
 
     def bits(self, chains: FrameChains, index: int, at: int, header_bits: int) -> int:
-        """Bits of a request behind the head of a stream; negative if it is not a request."""
+        """Bits of a request after the head of a stream; negative if it is not a request."""
         bits = self._requests.bits(chains, index, at, header_bits)
         stream = int(chains.stream[index])
         has_head = self._table.isn[stream >> 1, stream & 1] != NEVER

@@ -7,7 +7,7 @@ connection Kafka. Responses decide only if no request can be in the capture. The
 bytes for a while if only later bytes can confirm a request.
 
 Clients of Kafka 0.9 send GSSAPI tokens before their first request, without SaslHandshake. Other
-protocols frame tokens in the same way. So the first request behind them decides.
+protocols frame tokens in the same way. So the first request after them decides.
 
 In connections that are known to be Kafka, `resync` finds the messages.
 """
@@ -51,7 +51,7 @@ from dissector.streams.search.places import segment_starts, verdicts
 from dissector.streams.search.request_evidence import DECISION, EPHEMERAL, Evidence, RequestScorer
 
 STEPS = 3
-"""Fewest times that the correlation id increases by one in a stream that is taken for responses."""
+"""Fewest increases of the correlation id by one in a stream that is treated as responses."""
 
 FIRST_GROUP, GROWTH = 32, 8
 """Connections that are joined midway are decided in groups, each larger than the one before. The
@@ -229,7 +229,7 @@ class ProtocolDetector:
     # Connections that are joined midway
 
     def seek(self, chains: FrameChains, index: Int64, peer_waits: Bools) -> Int64:
-        """Decide connections by a request behind the boundary of each of these streams. Returns the
+        """Decide connections by a request after the boundary of each of these streams. Returns the
         first address in each stream where later bytes may confirm a request, or -1.
 
         `index`: in order. `peer_waits`: the opposite stream has bytes that cannot be read yet.

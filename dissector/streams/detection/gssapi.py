@@ -30,7 +30,7 @@ def gssapi_head(size: int) -> bytes:
 
 
 def first_requests(chains: FrameChains, index: Int64, scorer: HeaderScorer) -> tuple[Int64, Bools]:
-    """Where the first requests of streams begin: at their heads, or behind GSSAPI tokens; and
+    """Where the first requests of streams begin: at their heads, or after GSSAPI tokens; and
     whether an incomplete token is there."""
     at, end = chains.address[chains.first[index]], chains.end[index]
     is_open = np.zeros(len(at), np.bool_)

@@ -33,7 +33,7 @@ _GRANTED_4: Final = bytes([0, 90])
 """First bytes of the reply of 8 bytes: the proxy has connected."""
 _HEAD_4: Final = 8
 _LONGEST_TEXT: Final = 255
-"""Most bytes of a user name or host name in SOCKS 4, which a zero ends."""
+"""Maximum number of bytes of a user name or host name in SOCKS 4, which a zero ends."""
 _ADDRESS_BYTES: Final = {1: 4, 4: 16}
 """Bytes of an address by its type: IPv4, IPv6."""
 _NAME: Final = 3
@@ -49,7 +49,7 @@ _LINE_END: Final = b"\r\n"
 _CHUNKED: Final = re.compile(rb"\r\ntransfer-encoding:[ \t]*chunked[ \t]*\r\n", re.I)
 _CHUNK_SIZE: Final = re.compile(rb"([\da-f]{1,8})[ \t]*(;[^\r]*)?\r\n", re.I)
 _CHUNK_LINE: Final = 1 << 10
-"""Most bytes of the line before a chunk that are waited for."""
+"""Maximum number of bytes of the line before a chunk that are waited for."""
 _CONTENT_LENGTH: Final = re.compile(rb"\r\ncontent-length:[ \t]*(\d{1,9})[ \t]*\r\n", re.I)
 
 
@@ -129,7 +129,7 @@ def _address_end(data: bytes, at: int, *, command: int) -> int:
 
 
 def _requests_length(data: bytes) -> int:
-    """Length of the CONNECT requests at the start of these bytes. The bytes behind them show that
+    """Length of the CONNECT requests at the start of these bytes. The bytes after them show that
     no further one follows: its response may be captured before it."""
     at = 0
     while data.startswith(CONNECT, at):

@@ -24,7 +24,7 @@ def without_proxies(
     table: ConnectionTable, streams: StreamTable,
 ) -> tuple[Segments, Segments]:  # fmt: skip
     """The segments without headers and handshakes of proxies; and those of connections whose
-    handshake is incomplete. The boundaries of streams move behind what is skipped.
+    handshake is incomplete. The boundaries of streams move after what is skipped.
 
     By slot, `stream_ids`: the stream; `finished`: whether it has ended.
     """

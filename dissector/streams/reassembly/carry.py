@@ -112,7 +112,7 @@ class CarryBuffer:
 
 
 def _follows(segments: Segments) -> Bools:
-    """Whether each segment is directly behind the previous one in its stream."""
+    """Whether each segment is directly after the previous one in its stream."""
     follows = np.zeros(len(segments), np.bool_)
     before, after = slice(None, -1), slice(1, None)
     follows[after] = segments.stream[after] == segments.stream[before]

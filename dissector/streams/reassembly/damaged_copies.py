@@ -1,10 +1,10 @@
 """Segments that the network damaged: the receiver drops them, and the sender sends them again.
 
-RFC 9293, section 3.1: a segment with a wrong checksum is discarded. But a wrong checksum is no
-proof of damage, because network cards complete the checksums of packets after their capture, and
-tools that change addresses may leave them as they are. So a segment is damaged only if segments of
-its block have a right checksum, contain all of its bytes, and differ in one of them. Their borders
-may be others: senders and network cards join and divide segments.
+RFC 9293, section 3.1: a segment with a wrong checksum is discarded. But a wrong checksum does not
+prove damage, because network cards complete the checksums of packets after their capture, and tools
+that change addresses may leave them unchanged. So a segment is damaged only if segments of its
+block have a correct checksum, contain all of its bytes, and differ in one of them. Their borders
+may differ: senders and network cards join and divide segments.
 """
 
 from __future__ import annotations

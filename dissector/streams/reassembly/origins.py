@@ -1,13 +1,13 @@
 """OriginFinder: where streams begin, and the positions of sequence numbers.
 
-A stream begins behind its SYN. Without a SYN it begins with the lowest byte seen, once an earlier
+A stream begins after its SYN. Without a SYN it begins with the lowest byte seen, once an earlier
 byte can no longer arrive.
 
 A damaged SYN-ACK would misplace all bytes of the broker. So it is ignored if the broker's first
 payload has another number, and the client acknowledged that number before it sent any payload. (A
 damaged SYN of a client does not fit the SYN-ACK: see `flows`.) If the capture has only one end, its
 SYN is ignored if the last ACK before the first payload has the number of that payload, and not the
-one behind the SYN: a stream that begins so waits for an earlier byte or a packet of the other end.
+one after the SYN: a stream that begins so waits for an earlier byte or a packet of the other end.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ NOWHERE = -(1 << 62)
 
 LIMITS = np.array([WINDOW_AHEAD, WINDOW_BEHIND, REORDER_PACKETS, GRACE, CLOCK_SKEW])
 """Numbers that jump beyond any window are damaged, or more bytes than a window are missing. Behind
-a silence of more than `GRACE`, such payloads wait behind a hole, and `Reassembler` decides. A gap
-of almost 4 GiB seems to lead behind the window, as do packets of another capture point: the silence
+a silence of more than `GRACE`, such payloads wait after a hole, and `Reassembler` decides. A gap
+of almost 4 GiB seems to lead beyond the window, as do packets of another capture point: the silence
 before it is longer than `CLOCK_SKEW`. `REORDER_PACKETS` such payloads become the reference of those
 that follow."""
 
@@ -88,7 +88,7 @@ class OriginFinder:
         return held
 
     def _move_origins(self, stream_ids: Int64, held: Segments) -> Segments:
-        """Move the origins of streams whose SYN arrived in a block behind their first payload."""
+        """Move the origins of streams whose SYN arrived in a block after their first payload."""
         streams = self._streams
         new = (streams.state[stream_ids] == NEW) & streams.has_origin[stream_ids]
         if not new.any():
@@ -123,14 +123,14 @@ class OriginFinder:
         seq[joined] = _without_outliers(block, assignment, slot[joined], seq[joined])
         streams.origin[stream] = self._origin(stream, seq)
         streams.has_origin[stream] = True
-        # So a gap behind the SYN is a gap behind a silence, as between two payloads: see `LIMITS`.
+        # So a gap after the SYN is a gap after a silence, as between two payloads: see `LIMITS`.
         opened = stream[isn != NEVER]
         streams.payload_time[opened] = self._table.first_time[opened >> 1]
         # A damaged time in the future must not delay the start of a stream.
         streams.origin_time[stream] = np.minimum(block.time[packet], block.time[-1:])
 
     def _origin(self, stream: Int64, seq: UInt32) -> UInt32:
-        """The origin of streams: behind their SYN, or without one their first payload at `seq`."""
+        """The origin of streams: after their SYN, or without one their first payload at `seq`."""
         isn = self._table.isn.reshape(-1)[stream]
         is_far = np.abs(sequence.ahead(seq, _behind(isn))) > REORDER_BYTES
         is_far &= self._may_lack_syn(stream, seq)
@@ -140,7 +140,7 @@ class OriginFinder:
         self, block: PacketBlock, assignment: Assignment, sent: Int64, first: Int64
     ) -> None:
         """Make the last ACK before the first payload the anchor of a stream with a SYN; but one
-        that begins behind the SYN, if there is any.
+        that begins after the SYN, if there is any.
 
         `sent`: the packets of new streams. `first`: the first one with payload or FIN of each
         slot; -1 without one.
@@ -209,7 +209,7 @@ class OriginFinder:
                 self._streams.fin[stream[chosen]] = position
 
     def _is_closed(self, stream: Int64) -> Bools:
-        """Whether the receiver acknowledged the FIN of each stream, behind data. A FIN that it did
+        """Whether the receiver acknowledged the FIN of each stream, after data. A FIN that it did
         not acknowledge may be damaged, and one before all data may be a damaged SYN."""
         streams, fin = self._streams, self._streams.fin[stream]
         behind = sequence.numbers(fin + 1, streams.origin[stream])
@@ -249,7 +249,7 @@ class OriginFinder:
         return Positions(at, count, lowest, beyond, ends)
 
     def _behind_fins(self, block: PacketBlock, assignment: Assignment, at: Int64) -> Int64:
-        """The packets whose payload, at these positions, is behind the FIN of a closed stream: the
+        """The packets whose payload, at these positions, is after the FIN of a closed stream: the
         receiver ignores them (RFC 9293, section 3.10.7.4)."""
         is_closed = self._is_closed(assignment.streams)
         if not is_closed.any():
@@ -313,5 +313,5 @@ def _without_outliers(
 
 
 def _behind(isn: Int64) -> UInt32:
-    """The sequence number behind each SYN."""
+    """The sequence number after each SYN."""
     return (isn + 1).astype(np.uint32)

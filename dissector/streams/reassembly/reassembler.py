@@ -3,7 +3,7 @@
 Segments are sorted by stream, position and arrival. Each one is trimmed by the running maximum of
 the ends before it. So reordering, retransmission, overlap and packets that were captured twice are
 one case. A start beyond the maximum is a hole. The segments beyond a hole wait for the next block,
-until the hole is filled or taken for lost:
+until the hole is filled or considered lost:
 
 - the receiver acknowledged its bytes, `GRACE` or `SHORT_GRACE` ago, and it has been open as long;
 - it has been open for `PATIENCE`, or more bytes wait beyond it than reordering explains;
@@ -74,7 +74,7 @@ class Arrivals(Segments):
     arrival: Int64
     """Number of the segment in the order of arrival, carried ones first."""
     late: Int64
-    """Whether an earlier one begins behind it."""
+    """Whether an earlier one begins after it."""
 
 
 @arrays
@@ -86,7 +86,7 @@ class Gaps(ParallelArrays):
     at: Int64
     length: Int64
     time: Int64
-    """ns; arrival of the segment behind missing bytes, or of the stray segment."""
+    """ns; arrival of the segment after missing bytes, or of the stray segment."""
 
 
 NO_GAPS = Gaps.empty()
@@ -101,7 +101,7 @@ class Ordered:
     waiting: Segments
     """Segments beyond a hole."""
     lost: Gaps
-    """Holes that are taken for lost."""
+    """Holes that are considered lost."""
     stray: Gaps
     """Segments that do not belong to their stream."""
 
@@ -165,7 +165,7 @@ class Reassembler:
         return Ordered(ready, kept[~is_ready], lost, stray)
 
     def lost_ends(self, now: int) -> Gaps:
-        """The bytes behind the last captured byte of each stream that the receiver acknowledged.
+        """The bytes after the last captured byte of each stream that the receiver acknowledged.
 
         Only at the end of the capture, when no stream has a hole. The last packets of a connection
         that continues may be out of order. The bytes of ignored streams are not followed.
@@ -233,7 +233,7 @@ class Reassembler:
         """A table of carried segments and payloads, by stream and arrival; and whether the segments
         with new bytes are in order.
 
-        `is_plain`: they are. Then the table has no spans, nor the columns behind the segments.
+        `is_plain`: they are. Then the table has no spans, nor the columns after the segments.
         """
         stream_ids, count = assignment.streams, positions.count
         table = np.empty((_COLUMNS, int(count.sum())), np.int64)
@@ -322,9 +322,9 @@ class Reassembler:
         self, block: PacketBlock, assignment: Assignment, table: Int64, gap: Int64, now: int,
         give_up: Bools,
     ) -> tuple[Int64, Int64, Bools, Gaps]:  # fmt: skip
-        """Decide which holes stay open: a mask over the segments behind them.
+        """Decide which holes stay open: a mask over the segments after them.
 
-        Segments behind a hole are stray if the hole was never acknowledged nor filled, while the
+        Segments after a hole are stray if the hole was never acknowledged nor filled, while the
         stream went on only before it: they are removed. So is a single segment beyond any window.
         """
         streams, stream_ids = self._streams, assignment.streams
@@ -338,7 +338,7 @@ class Reassembler:
         is_far = gap[hole] > WINDOW_AHEAD
         self._record_acknowledged(block, assignment, slot, slot[is_far])
         time = kept.time[hole]
-        # A retransmission may arrive behind the ACK of it.
+        # A retransmission may arrive after its ACK.
         since = np.maximum(time, streams.acknowledged_time[stream])
         start = kept.at[hole] - gap[hole]
         end_acknowledged = streams.acknowledged[stream]
@@ -368,8 +368,8 @@ class Reassembler:
         return table, gap, open_holes, NO_GAPS
 
     def _goes_on_before(self, segments: Segments, hole: Int64, stream: Int64) -> Bools:
-        """Whether each stream goes on before a hole, and not behind it: there, bytes that were sent
-        again may also arrive late. `hole`: the segments behind the holes."""
+        """Whether each stream goes on before a hole, and not after it: there, bytes that were sent
+        again may also arrive late. `hole`: the segments after the holes."""
         time = segments.time
         before = _latest_before(segments.stream, time)[hole]
         reverse = segments.stream[-1] - segments.stream[::-1]
@@ -390,7 +390,7 @@ class Reassembler:
         """Record how far the receiver acknowledged these streams, which have holes.
 
         `far`: those with a hole larger than any window. Beyond half of the sequence numbers, its
-        end seems to be behind its start.
+        end seems to be before its start.
         """
         is_receiver = np.zeros(len(assignment.streams), np.bool_)
         is_receiver[slot ^ 1] = True

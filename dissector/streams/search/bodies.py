@@ -24,7 +24,7 @@ from dissector.streams.frame_chain import NO_GAP, FrameChains
 from dissector.streams.limits import USUAL_FRAME
 
 BodyEnd: TypeAlias = Callable[[bytes, int, tuple[int, int] | None], int]
-"""Returns where the body of a message ends, counted from the first byte behind the size.
+"""Returns where the body of a message ends, counted from the first byte after the size.
 
 Takes the first bytes of the message, its size, and for a response the API and version of its
 request. Returns the size if the bytes do not suffice. Raises DecodeError if no message begins with
@@ -34,7 +34,7 @@ these bytes, and UnknownVersion if the API or version is unknown.
 LOG_ENTRIES: Final = 1 << 19
 """Least number of requests that are kept. No capture has more requests in flight."""
 _CHUNKS: Final = 64
-"""Most chunks of the log; then they are joined."""
+"""Maximum number of chunks of the log; then they are joined."""
 
 CONSISTENT, SURPLUS, UNKNOWN, TOO_LONG, UNREADABLE, RECORDS = range(6)
 """The body fits the size; ends a few bytes before it; cannot be checked; ends long before it; is
@@ -58,7 +58,7 @@ converted to an older format, batches may need fewer bytes than the broker annou
 (LazyDownConversionRecordsSend)."""
 
 MAX_SURPLUS: Final = 16
-"""Most surplus bytes that clients are known to append to a body."""
+"""Maximum number of surplus bytes that clients are known to append to a body."""
 
 MAX_KINDS: Final = 16
 """Most APIs and versions of requests with the same correlation id for which a response is read."""
@@ -219,7 +219,7 @@ def _has_length_of_records(data: bytes, size: int) -> bool:
 
 
 def _is_batch(data: bytes, size: int) -> bool:
-    """Whether bytes are a batch or message behind its length."""
+    """Whether bytes are a batch or message after its length."""
     if len(data) == size and zlib.crc32(data[4:]) == int.from_bytes(data[:4]):
         return True
     if size < SMALLEST_BATCH or len(data) < SMALLEST_BATCH:

@@ -54,7 +54,7 @@ BORDER_BITS = 10
 
 NEWER = 16
 """Versions beyond the newest known one that a request may have, and APIs beyond the last one.
-Messages that are newer than the definitions are to be reported."""
+Messages that are newer than the definitions are reported."""
 
 LAST_VERSION = (1 << 15) - 1
 
@@ -87,7 +87,7 @@ LONGEST_STEP = 1 << 16
 responses. A client numbers requests when it creates them, and may send them in another order."""
 SWAPPED_FIRST = 2
 """`id_regression` of a client whose first request is lost: a Java client numbers its first request
-before ApiVersions, and sends it behind."""
+before ApiVersions, and sends it after ApiVersions."""
 
 REPEATED = 1
 """`id_regression` of a client that uses an id twice in a row, as controllers of old brokers."""
@@ -329,7 +329,7 @@ class HeaderScorer:
     def is_late(self, stream: Int64, correlation: Int64, before: Int64) -> Bools:
         """Whether responses have too low ids to follow those with the ids `before`.
 
-        If no request behind that of `before` is known, the request may come later in the capture:
+        If no request after that of `before` is known, the request may come later in the capture:
         then only the id of a known request is too low.
         """
         is_late: Bools = (correlation <= before - self.id_regression(stream)) & (before < RESERVED)

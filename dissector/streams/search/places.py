@@ -5,10 +5,10 @@ The evidence of a place is
 - its header; see `header_evidence`;
 - the start of a segment, since most messages begin one;
 - the end of its message, if the stream ends there, or a segment before missing bytes;
-- the messages that follow: each message leads to the place behind it.
+- the messages that follow: each message leads to the place after it.
 
 The evidence has three uses: `detection` decides connections by it, `doubts` accepts the messages
-behind missing bytes that need no search, and `resync` searches for the others.
+after missing bytes that need no search, and `resync` searches for the others.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ Columns: TypeAlias = NDArray[np.float64]
 """Shape (6, places), ascending by address. Addresses are below 2^53.
 
 AT      address of the place
-END     address behind the message; -1 if its size is impossible or missing
+END     address after the message; -1 if its size is impossible or missing
 BITS    evidence
 STATE   verdict on the header: NO, UNCLEAR, YES
 BORDER  bits of the segment that begins here; 0 without one

@@ -53,10 +53,10 @@ NEXT_BITS: Final = 16
 """The next message of the client is a request with the next correlation id. As many as a response
 has, which a request with acks=0 lacks."""
 MOST_RESPONSES: Final = 64
-"""Most responses of a segment that are read. A broker sends several in one segment to a client that
-sends requests without waiting."""
+"""Maximum number of responses of a segment that are read. A broker sends several in one segment to
+a client that sends requests without waiting."""
 MOST_BODIES: Final = 8
-"""Most responses with the correlation id of a request whose bodies are read."""
+"""Maximum number of responses with the correlation id of a request whose bodies are read."""
 EARLY_BITS: Final = -24
 """The other end sent bytes before the request was complete. A broker waits."""
 LARGE_BITS: Final = -8
@@ -71,8 +71,8 @@ EPHEMERAL_BITS: Final = -4
 EPHEMERAL: Final = 32768
 """Lowest ephemeral port of Linux."""
 MOST_SCANS: Final = 32
-"""Most scans of the table of connections for one endpoint. After them, all endpoints are counted,
-so that the time does not grow with the square of the number of connections."""
+"""Maximum number of scans of the table of connections for one endpoint. After them, all endpoints
+are counted, so that the time does not grow with the square of the number of connections."""
 
 
 class RequestScorer:
@@ -122,7 +122,7 @@ class RequestScorer:
         return bits + self._endpoint_bits(stream >> 1, stream & 1)
 
     def _has_next(self, chains: FrameChains, index: Int64, at: Int64) -> Bools:
-        """Whether requests with the next correlation ids begin behind these requests."""
+        """Whether requests with the next correlation ids begin after these requests."""
         size, correlation = (chains.number(at + offset, "i4") for offset in (0, 8))
         behind = at + 4 + size
         verdict = self._scorer.requests(chains, behind, index, any_api=True)[1]
@@ -205,7 +205,7 @@ def _next_id(correlation: Int64) -> Int64:
 def opposite_responses(chains: FrameChains, index: int) -> tuple[Int64, Int64, Bools]:
     """Where responses may begin in the opposite stream: the address and correlation id of each one,
     and whether its size may be that of a response. First come the starts of all segments, then the
-    places behind the responses inside them.
+    places after the responses inside them.
 
     Segments of less than four bytes are left out, since a size has four, apart from the first one,
     which may be the head of the stream.

@@ -63,7 +63,7 @@ size: brokers accept surplus bytes, and definitions may be wrong."""
 UNUSUAL_BODY: Final = -26
 """The same for a request with an unusual client id, whose bits become negative. The compressed
 messages at the end of a Produce request begin with their size and an offset: they read as a Produce
-v0 request with an empty client id, and the next request begins behind them."""
+v0 request with an empty client id, and the next request begins after them."""
 WRONG_PART: Final = -60
 """Bits of an incomplete message whose body does not fit its size, and of a part of record batches.
 No next message confirms it."""
@@ -76,11 +76,11 @@ OUT_OF_ORDER: Final = -40
 UNFINISHED: Final = -30
 """Bits of a message that is incomplete at the end of its stream."""
 CHECKS: Final = 16
-"""Most bodies that are read in one search."""
+"""Maximum number of bodies that are read in one search."""
 OUTER_NODES: Final = 64
 """Nodes before a message that are checked for containing it."""
 LONGEST_RUN: Final = 256
-"""Most messages inside segments that are followed to the next start of a segment."""
+"""Maximum number of messages inside segments that are followed to the next start of a segment."""
 SORT_FROM: Final = 32
 """From this number of new nodes on, sorting all nodes is cheaper than inserting each new one."""
 DENSE_BYTES: Final = 1 << 12
@@ -91,10 +91,10 @@ FREQUENT: Final = 512
 """Possible responses with the same correlation id in one scan that are no evidence: a small number.
 A broker sends one of them."""
 SEGMENTS_AHEAD: Final = 16
-"""Starts of segments behind the first messages of a path that may be on the path. Brokers send a
+"""Starts of segments after the first messages of a path that may be on the path. Brokers send a
 response in several segments."""
 SEGMENTS_BEHIND: Final = 8
-"""Starts of segments behind a doubtful place that are included in the search."""
+"""Starts of segments after a doubtful place that are included in the search."""
 
 
 @mutable
@@ -103,7 +103,7 @@ class Node:
 
     at: int
     end: int
-    """Address behind the message; -1 if the size is impossible or missing."""
+    """Address after the message; -1 if the size is impossible or missing."""
     bits: float
     state: int
     """Verdict on the header: NO, UNCLEAR, YES."""
@@ -121,7 +121,7 @@ class Search:
         self, chains: FrameChains, index: int, scorer: HeaderScorer, bodies: BodyCheck,
         segments: Columns, *, is_request: bool,
     ) -> None:  # fmt: skip
-        """`segments`: the places at and behind the starts of its segments; see `places`."""
+        """`segments`: the places at and after the starts of its segments; see `places`."""
         self._chains = chains
         self._index = index
         self._stream = stream = chains.stream[index : index + 1]
@@ -150,7 +150,7 @@ class Search:
         self._loaded = bytearray(len(self._places))
 
     def entry(self, begin: int) -> int:
-        """Address of the first message behind `begin`, where no boundary is known; or -1."""
+        """Address of the first message after `begin`, where no boundary is known; or -1."""
         first, last = self._pieces(begin)
         width = 1
         while True:
@@ -169,7 +169,7 @@ class Search:
     def path(self, chain: list[int], doubtful: int) -> list[Node]:
         """The path with the most evidence from the first message of a chain on.
 
-        `chain`: addresses of successive messages. `doubtful`: a doubtful address behind them, or in
+        `chain`: addresses of successive messages. `doubtful`: a doubtful address after them, or in
         the last one.
         """
         behind = int(self._chains.piece_of(np.array([doubtful]))[0]) + 1 + SEGMENTS_BEHIND
@@ -194,12 +194,12 @@ class Search:
     # Places
 
     def _pieces(self, address: int) -> tuple[int, int]:
-        """The first piece that begins at or behind an address, and the end of the pieces."""
+        """The first piece that begins at or after an address, and the end of the pieces."""
         first = int(self._chains.address.searchsorted(address))
         return max(first, self._first_piece), self._end_piece
 
     def _address(self, piece: int) -> int:
-        """Address of a piece of the stream; behind its last piece, the end of the stream."""
+        """Address of a piece of the stream; after its last piece, the end of the stream."""
         return int(self._chains.address[piece]) if piece < self._end_piece else self._end
 
     def _load(self, begin: int, end: int) -> None:
@@ -284,7 +284,7 @@ class Search:
     # Paths
 
     def _path(self, begin: int, until: int, *, is_message: bool) -> list[Node]:
-        """The path with the most evidence behind an address; the bodies of its messages are read.
+        """The path with the most evidence after an address; the bodies of its messages are read.
 
         `until`: end of the addresses where a path may begin. `is_message`: a message begins at
         `begin`, according to its chain.
@@ -293,7 +293,7 @@ class Search:
             bits, path, likely = self._solve(begin, until, is_message=is_message)
             first = path[: HOPS if is_message else 1]
             if not is_message and bits >= CONFIRMED:
-                # The messages behind these do not confirm them: see `UNUSUAL_BODY` and `RECORDS`.
+                # The messages after these do not confirm them: see `UNUSUAL_BODY` and `RECORDS`.
                 first = [n for n in first if self._is_unusual(n) or self._lacks_request(n)]
             unchecked = [node for node in first or likely if not node.is_checked]
             if path and first:
@@ -397,7 +397,7 @@ class Search:
         Kafka traffic in a record: none of them begins or ends where a segment does, and they end
         where no message begins, although no byte is missing.
 
-        `content`: the same of the messages behind it.
+        `content`: the same of the messages after it.
         """
         if node.is_border:
             return False
@@ -459,7 +459,7 @@ class Search:
                 self._shorten(node, int(starts[0]))
 
     def _shorten(self, node: Node, end: int) -> None:
-        """Let a message end a few bytes before its size says, if no message can begin behind it, or
+        """Let a message end a few bytes before its size says, if no message can begin after it, or
         if the next one begins at `end`."""
         self._weigh([end, node.end])
         behind, inner = self._nodes.get(node.end), self._nodes.get(end)
