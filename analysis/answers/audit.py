@@ -8,7 +8,7 @@ Only offsets and counts are used, never a key or a value.
 was read by the clients whose ranges contain its offset.
 
 **What to do.** If a consumer misses records, compare its ranges with those of the producers:
-offsets outside of its ranges were never delivered to it. Overlapping ranges were read twice, for
+offsets outside its ranges were never delivered to it. Overlapping ranges were read twice, for
 example after a rebalance without a commit.
 
 **How it is computed.** Adjacent and overlapping offsets are joined into one range. Records that

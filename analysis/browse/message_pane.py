@@ -1,7 +1,7 @@
 """The fields of the selected exchange as a tree, and the bytes of the selected field.
 
 The bytes of a secret are hidden wherever its value is: also in the bytes of the fields around it,
-and where the secret is inside of compressed bytes, all of these.
+and where the secret is inside compressed bytes, all of these.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class MessageContent:
             head = Text(name, "bold") if frame else Text(f"no {name}", "dim")
             return [head, *self._hex(line.direction, 0, len(frame or b""), columns)]
         offset, length = self._place(index)
-        place = f"{'at' if event.offset != NOWHERE else 'inside of the bytes at'} {offset:,}"
+        place = f"{'at' if event.offset != NOWHERE else 'inside the bytes at'} {offset:,}"
         size = counted(length, "byte")
         details = [Text(printable(event.path), "bold"), Text(f"{place}, {size}", "dim")]
         if f"{line.direction.name}{event.path}" in self.concealed:

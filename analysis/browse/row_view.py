@@ -109,7 +109,7 @@ class RowView(CursorView):
         return 0 <= line - self.scroll_offset.y <= self.size.height
 
     def _texts(self, numbers: Numbers) -> list[Text]:
-        """Lines of rows; columns outside of the screen are blank.
+        """Lines of rows; columns outside the screen are blank.
 
         Numbers that are partly outside are an ellipsis: a part looks like another number.
         """

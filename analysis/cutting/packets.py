@@ -367,7 +367,7 @@ def _positions(
 def _overlaps(ranges: tuple[Int64, Int64], begin: Int64, end: Int64) -> tuple[Int64, Int64]:
     """First range with a byte of [begin, end), and the number of such ranges.
 
-    An empty [begin, begin) overlaps a range that it is inside of, or at the border of.
+    An empty [begin, begin) overlaps a range if it is inside it, or at its border.
     """
     is_empty = begin == end
     first = np.searchsorted(ranges[1], begin - is_empty, "right")

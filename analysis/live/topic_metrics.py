@@ -118,7 +118,7 @@ class TopicMetrics:
         for index, (name, text) in enumerate(
             (
                 ("topic_bytes", "Bytes of record batches."),
-                ("topic_records", "Records, where batches have their number."),
+                ("topic_records", "Records, if batch headers have their number."),
             )
         ):
             yield counter(name, text, _LABELS, self._topics, index)

@@ -62,7 +62,7 @@ class Side:
 
     name: str
     other_content: str
-    """Name of bytes outside of the message."""
+    """Name of bytes outside the message."""
     begin: int | None
     """Sequence number of the first byte of its message; None if it sent none."""
     size: int

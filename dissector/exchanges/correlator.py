@@ -109,7 +109,7 @@ class Correlator:
         return np.union1d(self._pending_responses.connection, self._pending.connections)
 
     def forget(self, connections: Int64) -> None:
-        """Drop the state of connections outside of `pending_connections`."""
+        """Drop the state of connections outside `pending_connections`."""
         self._matcher.forget(connections)
         self._tokens.forget(connections)
         self._drop_answers(connections)

@@ -1,7 +1,7 @@
 """Packets without a part of their TCP payload, or with other sequence numbers.
 
 The headers of a trimmed packet describe what remains: the sequence number is that of the first
-remaining byte, and the length of the IP packet and both checksums fit. Headers outside of this IP
+remaining byte, and the length of the IP packet and both checksums fit. Headers outside this IP
 packet, as those of a tunnel, remain as they were captured.
 """
 

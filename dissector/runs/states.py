@@ -7,7 +7,7 @@ from different beginnings: positions in the stream, numbers of frames and of req
 compared, and joined, relative to the border.
 
 Only connections in the normal state are compared: Kafka in both directions, at the border of a
-message or inside of one, no missing byte (`is_normal`).
+message or inside one, no missing byte (`is_normal`).
 """
 
 from __future__ import annotations

@@ -89,7 +89,7 @@ class BlockProblems:
         ):
             self.add(
                 "streams", "memory",
-                "the memory budget is exceeded, so that the stream does not wait for missing bytes",
+                "the memory budget is exceeded, so the stream does not wait for missing bytes",
                 stream, at, size, time=self._last_time(stream),
             )  # fmt: skip
 

@@ -360,7 +360,7 @@ class Streams:
         """A problem for each gap."""
         problems = []
         for kind, detail, gaps in (
-            ("lost_bytes", "bytes are missing in the capture", ordered.lost),
+            ("lost_bytes", "bytes are missing from the capture", ordered.lost),
             ("stray", "bytes do not belong to this connection", ordered.stray),
         ):
             columns = gaps.stream, gaps.at, gaps.length, gaps.time

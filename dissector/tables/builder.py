@@ -96,7 +96,7 @@ class TableBuilder:
         """Brokers in the responses of the latest batch of frames."""
 
     def forget(self, connections: Int64) -> None:
-        """Drop the state of connections outside of `Correlator.pending_connections`."""
+        """Drop the state of connections outside `Correlator.pending_connections`."""
         self.correlator.forget(connections)
         self.connections.forget(connections)
 

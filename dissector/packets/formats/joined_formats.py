@@ -96,7 +96,7 @@ class JoinedFormats:
         return position if header is None else header
 
     def _up_to_other(self, data: Bytes, begin: int, result: ScanResult) -> ScanResult:
-        """The result of a broken chain without a last record that is inside of another file: a
+        """The result of a broken chain without a last record that is inside another file: a
         truncated record leads into it, and its bytes may be a possible record of pcap."""
         start = result.columns.start[-2:]
         place = self._search_header(data, int(start[0]), result.stop) if len(start) else None

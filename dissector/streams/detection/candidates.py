@@ -1,6 +1,6 @@
 """Candidates for requests in connections that are not decided yet: bits, and which are rejected.
 
-The detector finds candidates at the starts of segments, `inner_requests` inside of segments.
+The detector finds candidates at the starts of segments, `inner_requests` inside segments.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Requests inside segments, in streams whose connections are not decided yet.
 
 A client that does not wait for responses, or whose window was closed, sends requests in segments
-that begin inside of them.
+that begin inside them.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ INCOMPLETE, REFUTED = -1, -2
 """Instead of a length: later bytes may complete the handshake; or there is none, or it failed."""
 
 SOCKS_4, SOCKS, PASSWORD = 4, 5, 1
-"""Versions of SOCKS, and of the exchange of user name and password inside of version 5."""
+"""Versions of SOCKS, and of the exchange of user name and password inside version 5."""
 CONNECT: Final = b"CONNECT "
 STATUS: Final = b"HTTP/1."
 FIRST_BYTES = SOCKS_4, SOCKS, CONNECT[0]

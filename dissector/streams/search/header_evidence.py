@@ -422,7 +422,7 @@ def border_bits(
 ) -> NDArray[np.float64]:
     """Bits of the segments that begin at these addresses.
 
-    `behind`: the ends of the messages that would begin there. A segment that ends inside of its
+    `behind`: the ends of the messages that would begin there. A segment that ends inside its
     message, and is shorter than a header, shows that the sender does not write whole messages: then
     many places are starts of segments. But old brokers, such as 2.4, write the header of a Fetch
     response alone. `is_response`: whether a broker sends them; None for requests.
