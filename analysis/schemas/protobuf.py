@@ -4,7 +4,7 @@ A schema registry compiles a schema for clients: with ``format=serialized`` it r
 FileDescriptorProto in base64. Confluent's own Python client requests that, too. So no compiler of
 .proto files is needed: protobuf, which the project needs for OpenTelemetry anyway, is enough.
 
-Behind the id of the schema, the payload has the path to the type of the message: the index of a
+After the id of the schema, the payload has the path to the type of the message: the index of a
 message in the file, then of a message nested in it, and so on.
 """
 

@@ -34,7 +34,7 @@ class FilePosition:
     capture: int = _UNNAMED
     """Index of its name."""
     state: ReadState | None = None
-    """Behind its last complete packet; None if nothing was read."""
+    """Position after its last complete packet; None if nothing was read."""
     seen: int = 0
     """Size of the file at that time; WHOLE for a file that was read as a whole."""
     latest: int = BEFORE_ALL

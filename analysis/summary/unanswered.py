@@ -1,6 +1,6 @@
 """Requests without a response: unanswered, or in flight when the capture or connection ended.
 
-Which of them it is, the end of the connection decides. It is read after its requests, but some of
+The end of the connection decides which of them it is. It is read after its requests, but some of
 these may follow.
 """
 
@@ -115,7 +115,7 @@ def _count(rows: list[dict[str, Any]]) -> int:
 
 
 def _is_in_flight(row: Mapping[str, Any], end: _End | None) -> bool:
-    """Whether unanswered requests were sent too late to be answered before the end.
+    """Whether unanswered requests were sent too late for a response before the end.
 
     On an open connection these are all that have not timed out yet; on one that was closed, long
     polls, which clients leave behind when they stop.

@@ -374,8 +374,8 @@ class Correlator:
         self._answers = np.hstack([self._answers, answers, tokens])
 
     def _keep_answers(self, ended: NDArray[np.bool_]) -> None:
-        """Keep the answers that came after a pending request, or after the latest request: the next
-        one counts as sent no earlier. `ended`: see `feed`."""
+        """Keep the responses that came after a pending request, or after the latest request: the
+        next one counts as sent no earlier. `ended`: see `feed`."""
         since = np.where(ended, LAST_TIME, self._matcher.last_request_time[: len(ended)])
         self._pending.lower_to_sent(since)
         connection, ordinal, time = self._answers

@@ -67,13 +67,13 @@ class Matcher(Rows):
     sent: Int64 = by_connection(np.int64, 0)
     """Number of requests that expect a response."""
     last_answered: Int64 = by_connection(np.int64, 0)
-    """Ordinal of the latest answered request; the first is 1."""
+    """Ordinal of the latest request with a response; the first is 1."""
     last_request_time: Int64 = by_connection(np.int64, 0)
     """ns; latest end of a request."""
     last_response_time: Int64 = by_connection(np.int64, 0)
     """ns; end of the latest matched response."""
     answers_all: Bools = by_connection(np.bool_, 0)
-    """The broker answered a request that expects no response, as librdkafka's mock broker."""
+    """The broker responded to a request with acks=0, as librdkafka's mock broker does."""
     repeats_ids: Bools = by_connection(np.bool_, 0)
     """A correlation id occurred twice."""
     anchors: Int64 = by_connection(np.int64, len(Anchor._fields))

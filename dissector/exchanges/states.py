@@ -43,7 +43,7 @@ class ExchangeStates:
     frames: list[bytes]
     """Pending responses, and their bytes."""
     answers: Int64
-    """Connection, ordinal and time of answers; shape (3, answers)."""
+    """Connection, ordinal and time of responses; shape (3, responses)."""
 
     def select(self, index: Int64) -> ExchangeStates:
         """A copy of the state of the connections at `index`."""

@@ -13,9 +13,9 @@ a problem `surplus_bytes`, and as `Message.surplus`.
 A request contains its API and version, so any number of surplus bytes is accepted. A response is
 decoded by the version of its request. If the two do not belong together, or the broker responded in
 another version, a layout with few fields fits almost any bytes and leaves a surplus: librdkafka's
-mock cluster answers ApiVersions v3 in its own form, which decodes as 8 bytes of v3 and a surplus of
-5, with a throttle time of 20 minutes. So the surplus of a response is limited to `FEW` bytes, or to
-a fraction of the size of its fields. A larger surplus is an error.
+mock cluster responds to ApiVersions v3 in its own form, which decodes as 8 bytes of v3 and a
+surplus of 5, with a throttle time of 20 minutes. So the surplus of a response is limited to `FEW`
+bytes, or to a fraction of the size of its fields. A larger surplus is an error.
 """
 
 from __future__ import annotations

@@ -264,7 +264,7 @@ def _relative_requests(states: States) -> tuple[Int64, Int64]:
 
 
 def _relative_answers(states: States) -> tuple[Int64, Int64]:
-    """The connection of each answer that is kept; and its ordinal and time."""
+    """The connection of each response that is kept; and its ordinal and time."""
     owner, ordinal, time = states.exchanges.answers
     rows = np.stack([np.where(ordinal > 0, ordinal - _counters(states)[0][owner], 1), time], axis=1)
     order = np.lexsort((*rows.T, owner))

@@ -131,7 +131,7 @@ def _distance(
 
     Known are the numbers of the packet `end`, and the last byte that the sender sent until then. A
     stream whose first byte is not known yet has a number near it. A RST without ACK may have a
-    number of the packet that it answers (RFC 9293, section 3.10.7.3).
+    number of the packet to which it responds (RFC 9293, section 3.10.7.3).
     """
     sender = pairs.sender[packet] ^ is_ack
     number = (block.ack if is_ack else block.seq)[packet]

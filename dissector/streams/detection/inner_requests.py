@@ -36,7 +36,7 @@ Arrays of numbers have `READINGS` candidates in a few bytes."""
 
 
 class InnerRequests:
-    """Finds a request of each stream that the other end has answered, or need not answer."""
+    """Finds a request of each stream with a response, or to which no response is needed."""
 
     def __init__(
         self, table: ConnectionTable, scorer: HeaderScorer, candidates: Candidates

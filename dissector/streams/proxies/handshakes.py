@@ -9,7 +9,7 @@ sends
 - or requests with the method CONNECT (RFC 9110, section 9.3.6), again with credentials if the proxy
   asks for them (section 15.5.8).
 
-The proxy answers.
+The proxy responds.
 """
 
 from __future__ import annotations

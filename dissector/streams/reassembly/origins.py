@@ -46,7 +46,7 @@ NOWHERE = -(1 << 62)
 """Position of a packet that is not a segment."""
 
 LIMITS = np.array([WINDOW_AHEAD, WINDOW_BEHIND, REORDER_PACKETS, GRACE, CLOCK_SKEW])
-"""Numbers that jump beyond any window are damaged, or more bytes than a window are missing. Behind
+"""Numbers that jump beyond any window are damaged, or more bytes than a window are missing. After
 a silence of more than `GRACE`, such payloads wait after a hole, and `Reassembler` decides. A gap
 of almost 4 GiB seems to lead beyond the window, as do packets of another capture point: the silence
 before it is longer than `CLOCK_SKEW`. `REORDER_PACKETS` such payloads become the reference of those
