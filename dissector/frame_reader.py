@@ -70,8 +70,8 @@ class FrameReader:
     ) -> None:  # fmt: skip
         """`memory`, `named`: see `Streams`.
 
-        Raises CaptureError if the key log cannot be read, and DissectorError if a port is not a TCP port, or
-        if the package `cryptography` is missing.
+        Raises CaptureError if the key log cannot be read, and DissectorError if a port is not a
+        TCP port, or if the package `cryptography` is missing.
         """
         if invalid := [port for port in ports if not 0 < port <= LAST_PORT]:
             raise DissectorError(f"{invalid[0]} is not a port: choose from 1 to {LAST_PORT}")
