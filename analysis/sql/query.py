@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 Row: TypeAlias = dict[str, Any]
 
+# What DuckDB recommends instead, `sql`, plans a query twice: a tenth of the time of `diagnose`. To
+# suppress the warning in `fetch` only would not be safe in several threads.
+warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning, __name__)
+
 
 @contextmanager
 def connected(tables: Tables, names: Collection[str]) -> Iterator[duckdb.DuckDBPyConnection]:
@@ -246,10 +250,7 @@ def fetch(connection: duckdb.DuckDBPyConnection, query: str) -> pa.Table:
 
     def run() -> pa.Table:
         create_intermediate_tables(connection, query)
-        # `sql` has no warning, but plans a query twice: a tenth of the time of `diagnose`.
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "Arrow output on a DB-API result", UserWarning)
-            return connection.execute(query).to_arrow_table()
+        return connection.execute(query).to_arrow_table()
 
     return within_memory(connection, run)
 
