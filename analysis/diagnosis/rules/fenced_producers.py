@@ -27,6 +27,9 @@ from analysis.display.terminal import counted
 from analysis.sql.query import Row
 
 ERRORS: Final = "errors --by client_id,api,error,topic"
+STARTS: Final = """
+  select transactional_id, epoch_ns(time) as time from transactions
+  where api = 'InitProducerId' and transactional_id is not null"""
 ABORTED: Final = "aborted by the broker"
 """The outcome of a transaction in the answer `producers`."""
 FENCED: Final = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")
@@ -71,13 +74,13 @@ def fenced_producers(case: Case, limits: Limits) -> Iterator[Finding]:
         fenced = [each for each in case.answer(ERRORS) if each["error"] in FENCED]
         errors = rows_by(fenced, "client_id")
         for row in rows:
-            yield _finding(row, _instances(case, row), errors, _evidence(case, row))
+            yield _finding(case, row, _instances(case, row), errors)
 
 
 def overdue_producers(case: Case) -> set[int]:
     """Ids of fenced producers whose transactions took too long."""
     fenced = [row for row in case.answer("producers") if row["fenced"]]
-    return {row["producer_id"] for row in fenced if _is_overdue(row, _instances(case, row))}
+    return {row["producer_id"] for row in fenced if _is_overdue(case, row)}
 
 
 def fenced_clients(case: Case) -> set[str]:
@@ -92,18 +95,32 @@ def _instances(case: Case, row: Row) -> list[Row]:
     return case.matching(INSTANCES, row, "transactional_id") if id else []
 
 
-def _is_overdue(row: Row, instances: list[Row]) -> bool:
-    """Whether brokers ended transactions of a producer without a successor."""
-    has_successor = row["first_epoch"] != row["last_epoch"] or len(instances) > 1
-    return bool(row["ended_by_broker"]) and not has_successor
+def _aborted(case: Case, row: Row) -> list[Row]:
+    """The transactions of a producer that brokers aborted."""
+    transactions = case.matching("producers --show transactions", row, "producer_id")
+    return [each for each in transactions if each["outcome"] == ABORTED]
+
+
+def was_replaced(case: Case, transaction: Row) -> bool:
+    """Whether a producer with the same transactional id started during a transaction."""
+    starts = case.matching(STARTS, transaction, "transactional_id")
+    return any(
+        transaction["start_time"] < each["time"] <= transaction["end_time"] for each in starts
+    )
+
+
+def _is_overdue(case: Case, row: Row) -> bool:
+    """Whether brokers ended transactions of a producer without a successor.
+
+    With KIP-890, the epoch rises at each end of a transaction.
+    """
+    ended = _aborted(case, row)
+    return bool(ended) and not any(was_replaced(case, each) for each in ended)
 
 
 def _evidence(case: Case, row: Row) -> str:
     """A sentence about the transactions that brokers aborted; empty without any."""
-    ended = [
-        each for each in case.matching("producers --show transactions", row, "producer_id")
-        if each["outcome"] == ABORTED
-    ]  # fmt: skip
+    ended = _aborted(case, row)
     if not ended:
         return ""
     records = counted(sum(each["records"] for each in ended), "record")
@@ -117,16 +134,15 @@ def _evidence(case: Case, row: Row) -> str:
 
 
 def _finding(
-    row: Row, instances: list[Row], by_client: dict[str | None, list[Row]], aborted: str
+    case: Case, row: Row, instances: list[Row], by_client: dict[str | None, list[Row]]
 ) -> Finding:
-    """The finding for a row of `producers`; `by_client`: errors of fenced clients; `aborted`: the
-    `_evidence`."""
+    """The finding for a row of `producers`; `by_client`: errors of fenced clients."""
     id = row["transactional_id"]
     names = dict.fromkeys(each["client_id"] for each in instances or [row])
     errors = [error for name in names for error in by_client.get(name, [])] or [row]
     are_rivals = len([each for each in instances if each["starts"] > 1]) > 1
     first, last = row["first_epoch"], row["last_epoch"]
-    advice = _RIVALS if are_rivals else _OVERDUE if _is_overdue(row, instances) else _REPLACED
+    advice = _RIVALS if are_rivals else _OVERDUE if _is_overdue(case, row) else _REPLACED
     labels = (
         f"{client(each['client_id'])} on {each['client_ip']} ({each['starts']:,})"
         for each in instances
@@ -143,7 +159,7 @@ def _finding(
         evidence=f"{counted(row['fenced'], 'response')} reported an outdated epoch"
         + ("" if first == last else f"; the epoch rose from {first:,} to {last:,}")
         + "."
-        + aborted
+        + _evidence(case, row)
         + f" Successful InitProducerId requests: {listed(labels)}." * (len(instances) > 1),
         command="producers",
         requests=row["fenced"],

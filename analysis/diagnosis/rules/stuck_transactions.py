@@ -5,7 +5,8 @@ partition. A transaction that stays open stops them all. After `transaction.time
 aborts it, and the producer loses its records. A later EndTxn fails with INVALID_TXN_STATE, or with
 an outdated epoch, which `fenced_producers` reports. If the connections of the producer ended
 before, it stopped or crashed inside the transaction. A long transaction that its producer ends
-delays these consumers, too.
+delays these consumers, too, as do several that each take a second or more. If a client aborts most
+of its transactions, these consumers never get its records.
 
 A capture at the leader of a partition may lack the coordinator of a transaction, or packets of the
 coordinator, and so the end of the transaction. Then only the last stable offset shows whether the
@@ -26,17 +27,24 @@ from analysis.diagnosis.rules.fenced_producers import (
     ERRORS,
     fenced_clients,
     overdue_producers,
+    was_replaced,
 )
-from analysis.diagnosis.words import cells, client, known, ms, of_client, rows_by
+from analysis.diagnosis.words import (
+    capital,
+    cells,
+    client,
+    known,
+    ms,
+    of_client,
+    rows_by,
+    share,
+)
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS
 from analysis.sql.query import Row
 
 ENDED: Final = "INVALID_TXN_STATE"
 """The error of an EndTxn after the broker has aborted the transaction."""
-STARTS: Final = """
-  select transactional_id, epoch_ns(time) as time from transactions
-  where api = 'InitProducerId' and transactional_id is not null"""
 COMPLETE: Final = f"""
   from {COORDINATED} except
   select coalesce(given_producer_id, producer_id)
@@ -57,7 +65,11 @@ STOPPED: Final = f"""
     thresholds=(
         Threshold("open_ms", 10_000, "ms", "A transaction without an end, from its start to the "
                   "end of the capture. Most take less than a second; Kafka Streams commits every "
-                  "100 ms."),
+                  "100 ms. For those of a client that end: the time for which they hold back a "
+                  "partition for a second or more each, in total."),
+        Threshold("aborted_percent", 50, "%", "Transactions of a client that the client itself "
+                  "aborts, of those that it ends: an application commits most of them."),
+        Threshold("aborted", 10, "transactions", "Smallest number of them."),
         Threshold("timed_out", 1, "transaction", "Transactions that the broker aborted: one is "
                   "enough, because its records are lost."),
     ),
@@ -69,16 +81,22 @@ def stuck_transactions(case: Case, limits: Limits) -> Iterator[Finding]:
         row | {"age_ms": (end - row["start_time"]) / 1e6} for row in rows
         if row["outcome"] == "open" and (end - row["start_time"]) / 1e6 >= limits["open_ms"]
     ]  # fmt: skip
-    long = [row for row in case.answer("stuck") if row["duration_ms"] >= limits["open_ms"]]
-    held = [row for row in long if row["is_open"]]
-    coordinated = _coordinated(case) if still_open or long else set()
+    holds = case.answer("stuck")
+    held = [row for row in holds if row["is_open"] and row["duration_ms"] >= limits["open_ms"]]
+    coordinated = _coordinated(case) if rows or holds else set()
+    yield from _aborted_by_clients(
+        [row for row in rows if row["producer_id"] in coordinated], limits
+    )
     aborted = aborted_transactions(case)
     ended = [
-        row for row in long
+        row for row in holds
         if not row["is_open"] and row["readers"] and row["producer_id"] in coordinated
     ]  # fmt: skip
     for client_id, group in rows_by(ended, "client_id").items():
-        if client_id not in {*aborted, *fenced_clients(case)}:
+        if (
+            client_id not in {*aborted, *fenced_clients(case)}
+            and _held_ms(group) >= limits["open_ms"]
+        ):
             yield _ended(group)
     for group in aborted.values():
         if len(group) >= limits["timed_out"]:
@@ -117,14 +135,39 @@ def _is_fenced(case: Case, row: Row) -> bool:
     `fenced_producers` reports it."""
     if row["producer_id"] in overdue_producers(case):
         return True
-    return any(
-        each["transactional_id"] == row["transactional_id"]
-        and row["start_time"] < each["time"] <= row["end_time"]
-        for each in case.rows(STARTS)
-    ) and any(
+    return was_replaced(case, row) and any(
         each["fenced"] and each["producer_id"] == row["producer_id"]
         for each in case.answer("producers")
     )
+
+
+def _aborted_by_clients(rows: list[Row], limits: Limits) -> Iterator[Finding]:
+    """Findings for clients that abort most of their transactions."""
+    ended = [row for row in rows if row["outcome"] in ("committed", "aborted")]
+    for client_id, group in rows_by(ended, "client_id").items():
+        aborted = [row for row in group if row["outcome"] == "aborted"]
+        if (
+            len(aborted) < max(limits["aborted"], 1)
+            or share(len(aborted), len(group)) < limits["aborted_percent"]
+        ):
+            continue
+        given = {
+            "setting": None,
+            "sentence": f"{capital(client(client_id))} aborts {len(aborted):,} of its "
+            f"{counted(len(group), 'transaction')}",
+        }
+        yield Finding(
+            severity="warning",
+            evidence=f"It sent EndTxn to abort them. They contain "
+            f"{counted(sum(row['records'] for row in aborted), 'record')}, which consumers with "
+            "read_committed do not get.",
+            cause="the application fails while it processes, or one of its requests fails",
+            change="Look at the log of the application at these times, and at other findings about "
+            "this client. Other consumers need isolation.level=read_committed, or they get the "
+            "aborted records, too.",
+            reference="KIP-98",
+            **_common(aborted) | given,
+        )
 
 
 def _open(row: Row, age: float) -> Finding:
@@ -142,6 +185,12 @@ def _open(row: Row, age: float) -> Finding:
         reference="KIP-98, KIP-664",
         **_common([row]),
     )  # fmt: skip
+
+
+def _held_ms(rows: list[Row]) -> float:
+    """The time for which rows of `stuck` hold back the partition that waits longest."""
+    partitions = rows_by(rows, "topic", "partition").values()
+    return max(float(sum(row["duration_ms"] for row in group)) for group in partitions)
 
 
 def _held(row: Row, *, began_before: bool) -> Finding:
@@ -171,7 +220,8 @@ def _held(row: Row, *, began_before: bool) -> Finding:
 def _ended(rows: list[Row]) -> Finding:
     """A finding for transactions of a client that ended late, while readers waited for them."""
     row = max(rows, key=lambda row: row["duration_ms"])
-    number = len({(each["producer_id"], each["start_time"]) for each in rows})
+    number = len({(each["producer_id"], each["end_time"]) for each in rows})
+    partitions = len({(each["topic"], each["partition"]) for each in rows})
     of_client = f" of {client(row['client_id'])}" if row["client_id"] else ""
     held = f"partition {row['partition']} of topic `{row['topic']}`"
     return replace(
@@ -180,9 +230,10 @@ def _ended(rows: list[Row]) -> Finding:
         clients=known([row["client_id"]]),
         sentence=f"{counted(number, 'transaction')}{of_client} held back {held} for up to "
         f"{ms(row['duration_ms'])}",
-        evidence=f"The last stable offset of {counted(len(rows), 'partition')} did not advance; "
-        f"here, it was {row['offset']:,}. Meanwhile, consumers with read_committed got no later "
-        f"records, also of other producers. Readers: {row['readers']}.",
+        evidence=f"The last stable offset of {counted(partitions, 'partition')} did not advance, "
+        f"{ms(_held_ms(rows))} in total for one of them; here, it was {row['offset']:,}. "
+        "Meanwhile, consumers with read_committed got no later records, also of other producers. "
+        f"Readers: {row['readers']}.",
         cause="the producer processes for long, or waits for something else, inside a transaction",
         change="Commit more often (Flink: at shorter intervals of checkpoints), and do not wait "
         "for other systems inside a transaction. A shorter transaction.timeout.ms (1 minute by "

@@ -188,6 +188,31 @@ def test_a_long_transaction_that_its_producer_ends(
         assert each.severity == "note"  # by design, for example of Flink
 
 
+@pytest.mark.parametrize("name", [None, 'it\'s a "name"', "n" * 300])
+@pytest.mark.parametrize(
+    ("committed", "aborted", "fires"),
+    [(0, 10, True), (10, 10, True), (11, 10, False), (0, 9, False)],
+)
+def test_a_client_that_aborts_its_transactions(
+    name: str | None, committed: int, aborted: int, fires: bool
+) -> None:
+    """KIP-890: the epoch rises with each transaction."""
+    tables: dict[str, list[dict[str, Any]]] = {"batches": [], "transactions": []}
+    for n in range(committed + aborted):
+        sent = {"client_id": name, "transactional_id": "eos"}
+        batch = {"topic": "t", "partition": 0, "is_transactional": True, "record_count": 2}
+        tables["batches"].append(of_producer(n, "Produce", n, base_sequence=0) | sent | batch)
+        end = of_producer(n + 0.5, "EndTxn", n, committed=n < committed)
+        tables["transactions"].append(end | sent)
+    rows = made(exchanges=[exchange()], connections=[connection(connection_id=1)], **tables)
+    findings = findings_of("stuck_transactions", rows)
+    assert len(findings) == fires
+    for each in findings:
+        assert each.sentence.endswith(f"aborts 10 of its {committed + aborted} transactions")
+        assert "They contain 20 records" in each.evidence
+        assert each.clients == ((name,) if name else ())
+
+
 def started(seconds: float, client: str, epoch: int) -> dict[str, Any]:
     """An InitProducerId with transactional id ``billing``."""
     time = START + int(seconds * SECOND)
@@ -257,28 +282,29 @@ def test_transactions_that_end_because_of_another_producer_are_part_of_its_findi
     assert len(findings_of("recurring_errors", tables)) == fires
 
 
-def test_a_producer_that_is_fenced_after_a_long_transaction_has_one_finding() -> None:
-    """The broker aborts the transaction after 25 s, and refuses its end."""
+@pytest.mark.parametrize("first", [0, 3], ids=["one epoch", "KIP-890"])
+def test_a_producer_that_is_fenced_after_a_long_transaction_has_one_finding(first: int) -> None:
+    """The broker aborts the transaction after 25 s, and refuses its end. With KIP-890, the
+    epoch has risen before, with each transaction."""
     batch = {"api": "Produce", "is_transactional": True, "topic": "t", "partition": 0}
     batch |= {"record_count": 3, "base_sequence": 0}
     refused = {"error_code": 47, "error": "INVALID_PRODUCER_EPOCH", "committed": True}
     transactions = [
         started(0, "app-1", 0),
-        of_producer(1, "AddPartitionsToTxn", 0, topic="t", partition=0),
-        of_producer(26, "WriteTxnMarkers", 1, committed=False, client_id="broker"),
-        of_producer(30, "EndTxn", 0, **refused),
+        of_producer(1, "AddPartitionsToTxn", first, topic="t", partition=0),
+        of_producer(26, "WriteTxnMarkers", first + 1, committed=False, client_id="broker"),
+        of_producer(30, "EndTxn", first, **refused),
     ]
     fenced = error(time=START + 30 * SECOND, error="INVALID_PRODUCER_EPOCH", client_id="app-1")
     tables = made(
         exchanges=[exchange(), exchange_at(START + 30 * SECOND)], transactions=transactions,
         connections=[connection(connection_id=1)], errors=[fenced],
-        batches=[of_producer(1.5, "Produce", 0) | batch],
+        batches=[of_producer(1.5, "Produce", first) | batch],
     )  # fmt: skip
     (finding,) = findings_of("fenced_producers", tables)
     assert finding.setting == "transaction.timeout.ms"
-    assert finding.evidence == (
-        "1 response reported an outdated epoch. Brokers aborted 1 transaction with 3 records, "
-        "25.0 s after its start."
+    assert finding.evidence.endswith(
+        "Brokers aborted 1 transaction with 3 records, 25.0 s after its start."
     )
     assert findings_of("stuck_transactions", tables) == []
 
