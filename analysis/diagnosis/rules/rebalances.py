@@ -53,15 +53,19 @@ from analysis.sql.query import Row
 
 RETURNS: Final = """
   with events as (
-    select group_id, connection_id, client_id, api, time, request_generation, nth from memberships
-    where error_code = 0),
+    select group_id, connection_id, client_id, api, time, request_generation, nth, reason
+    from memberships where error_code = 0),
   steps as (
     select *, lag(case when api = 'LeaveGroup' or request_generation < 0 then 'left' end)
-      over (partition by group_id, client_id, connection_id order by time, nth) as before
-    from events where api in ('JoinGroup', 'LeaveGroup') or request_generation <= 0)
-  select group_id, count(*) as returns from steps
+      over members as before, contains(lag(reason) over members, 'unsubscribed') as has_unsubscribed
+    from events where api in ('JoinGroup', 'LeaveGroup') or request_generation <= 0
+    window members as (partition by group_id, client_id, connection_id order by time, nth))
+  select group_id, count(*) as returns,
+    count(*) filter (coalesce(has_unsubscribed, false)) as unsubscribed from steps
   where before = 'left' and (api = 'JoinGroup' or request_generation = 0) group by all"""
-"""How often a member joined again on the connection on which it had left."""
+"""How often a member joined again on the connection on which it had left, and how often it had left
+because its application called unsubscribe() (KIP-800)."""
+NO_RETURNS: Final = {"returns": 0, "unsubscribed": 0}
 
 REMOVED: Final = """
   select group_id, count(distinct (member_id, request_generation)) as removed from memberships
@@ -89,9 +93,13 @@ TOPICS: Final = """
 """SQL: the topics of which each member of a group reads or commits offsets."""
 
 OVERDUE: Final = """
-  select group_id, client_id, reason from memberships
+  select group_id, client_id, reason, epoch_ns(time) as time, is_last from (
+    select *, lead(time) over (partition by group_id, client_id order by time, nth) is null
+      as is_last
+    from memberships)
   where api = 'LeaveGroup' and error_code = 0 and contains(reason, 'poll timeout') order by time"""
-"""Members that report that they left because they did not poll (KIP-800)."""
+"""SQL: members that report that they left because they did not poll (KIP-800), and whether this is
+their last request."""
 
 LAST_JOINS: Final = """
   select group_id, generation, max(time) as time from memberships
@@ -174,6 +182,14 @@ RESUBSCRIBED: Final = Advice(
     "metadata: look at the findings about them.",
     "KIP-800, KIP-899",
 )
+UNSUBSCRIBED: Final = Advice(
+    "the application unsubscribes and subscribes again: Kafka Streams does so if the transaction "
+    "of a thread fails",
+    "client",
+    None,
+    "Look at the log of the application at these times, and at the findings about its producers.",
+    "KIP-447, KIP-800",
+)
 BUSY: Final = Advice(
     "the group waited for a member that processed records, and joined when it polled again",
     "client",
@@ -184,6 +200,14 @@ BUSY: Final = Advice(
 )
 STREAM_THREAD: Final = "-StreamThread-"
 """A part of the client ids of Kafka Streams (ClientUtils)."""
+RELEASING: Final = BUSY._replace(
+    cause="a member gave up its partitions late: its application was processing records, or "
+    "onPartitionsRevoked took long. The new owners of these partitions waited for it",
+    change="Lower max.poll.records or process records on other threads, so that poll() is called "
+    "often, and return soon from onPartitionsRevoked. The coordinator removes a member that takes "
+    "longer than max.poll.interval.ms.",
+    reference="KIP-848",
+)
 ABSENT: Final = BUSY._replace(
     cause="the group waited for a member that did not join: it was busy, paused or killed",
     setting="max.poll.interval.ms",
@@ -238,11 +262,11 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
     by_group = rows_by(case.answer("groups"), "group_id")
     if not by_group:
         return
-    returns = {row["group_id"]: row["returns"] for row in case.rows(RETURNS)}
+    returns = {row["group_id"]: row for row in case.rows(RETURNS)}
     groups = {row["group_id"]: row for row in case.rows(GROUPS)}
     overdue = rows_by(case.rows(OVERDUE), "group_id")
     for group, rows in by_group.items():
-        returned, late = returns.get(group, 0), overdue.get(group, [])
+        returned, late = returns.get(group, NO_RETURNS), overdue.get(group, [])
         spent = sum(_duration_ms(case, row) for row in rows)
         part = min(share(spent, groups[group]["span_ms"]), 100)
         is_critical = part >= limits["critical_percent"]
@@ -250,7 +274,7 @@ def rebalances(case: Case, limits: Limits) -> Iterator[Finding]:
         causes = [row for row in rows if row["trigger"] in {*DISRUPTIONS} - {*by_design}]
         severity: Severity = "critical" if is_critical else "warning"
         time = f"The group spends {percent(part)} of its time ({ms(spent)}) in rebalances"
-        if max(len(causes), returned) >= limits["disruptions"] or late:
+        if max(len(causes), returned["returns"]) >= limits["disruptions"] or late:
             finding = _finding(case, group, rows, causes or rows, late, returned, severity, time)
             if finding.cause == RESUBSCRIBED.cause and _were_removed(case, group, causes):
                 finding = replace(finding, **PAUSED._asdict())
@@ -328,11 +352,14 @@ def _long_finding(
     lasts_ms, name = _duration_ms(case, row), row["last_client_id"]
     joined = case.matching(LAST_JOINS, row, "group_id generation")
     waited_ms = (joined[0]["time"] - row["start_time"]) / 1e6 if joined else 0.0
-    is_busy = waited_ms >= lasts_ms / 2
+    # In groups with epochs, members do not join again: each reaches the new epoch by itself.
+    is_releasing = row["group_type"] == "consumer" and row["end_time"] is not None
+    is_busy = is_releasing or waited_ms >= lasts_ms / 2
     is_streams = STREAM_THREAD in (row["trigger_client_id"] or "")
     killed = _killed(case, row)
     advice = STREAMS_STOPPED if is_streams else CRASHED if killed else ABSENT
-    advice = BUSY if is_busy else advice
+    advice = RELEASING if is_releasing else BUSY if is_busy else advice
+    last = "reached the new epoch" if is_releasing else f"joined {ms(waited_ms)} later,"
     trigger = client(row["trigger_client_id"])
     began = f"{capital(trigger)} sent the first JoinGroup. "
     if row["trigger"] in ("joined", *DISRUPTIONS):
@@ -343,7 +370,7 @@ def _long_finding(
         clients=known([name if is_busy else row["trigger_client_id"]]),
         sentence=_long_sentence(row, ms(lasts_ms)),
         evidence=began
-        + f"{capital(client(name))} joined {ms(waited_ms)} later, as the last member. " * is_busy
+        + f"{capital(client(name))} {last} as the last member. " * is_busy
         + (
             f"Connections of members ended without a LeaveGroup: {_counts(killed)}. "
             if advice is CRASHED
@@ -381,7 +408,7 @@ def _counts(names: Counter[str | None]) -> str:
 
 
 def _finding(
-    case: Case, group: str, rows: list[Row], causes: list[Row], late: list[Row], returned: int,
+    case: Case, group: str, rows: list[Row], causes: list[Row], late: list[Row], returned: Row,
     severity: Severity, time: str,
 ) -> Finding:  # fmt: skip
     triggers = Counter(row["trigger"] for row in rows)
@@ -393,7 +420,7 @@ def _finding(
     reasons = list(dict.fromkeys(given))
     first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
     counts = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
-    longest = max(rows, key=lambda row: row["duration_ms"] or 0)
+    longest, returns = max(rows, key=lambda row: row["duration_ms"] or 0), returned["returns"]
     return Finding(
         severity=severity,
         subject=f"group `{group}`",
@@ -402,9 +429,10 @@ def _finding(
         evidence=f"Triggers: {counts}; most by "
         f"{listed(f'`{n}`' for n, _ in names.most_common())}. "
         f"{time}; the longest takes {ms(longest['duration_ms'])}."
-        + f" Members rejoined {counted(returned, 'time')} on the connection that they had left."
-        * bool(returned)
-        + (f" Reasons: {listed(reasons, 2)}." if reasons else ""),
+        + f" Members rejoined {counted(returns, 'time')} on the connection that they had left."
+        * bool(returns)
+        + (f" Reasons: {listed(reasons, 2)}." if reasons else "")
+        + _away(case, late),
         numbers=cells(longest, "group_id trigger trigger_client_id generation duration_ms"),
         command="groups",
         requests=sum(case.requests_of(name) for name in names),
@@ -414,8 +442,23 @@ def _finding(
     )
 
 
-def _cause(causes: list[Row], late: list[Row], returned: int) -> Advice:
-    if returned > 1 or late:
+def _away(case: Case, late: list[Row]) -> str:
+    """A sentence about members that did not poll in time and have not joined again."""
+    away = [row for row in late if row["is_last"]]
+    if not away:
+        return ""
+    silent = ms(((case.last_message or 0) - away[0]["time"]) / 1e6)
+    return (
+        f" {capital(clients([row['client_id'] for row in away]))} did not join again in the "
+        f"{silent} until the end of the capture."
+    )
+
+
+def _cause(causes: list[Row], late: list[Row], returned: Row) -> Advice:
+    unsubscribed = returned["unsubscribed"]
+    if late or returned["returns"] - unsubscribed > 1:
         return SLOW
+    if unsubscribed > 1:
+        return UNSUBSCRIBED
     triggers = Counter(row["trigger"] for row in causes)
     return max(CAUSES.items(), key=lambda cause: triggers[cause[0]])[1]

@@ -152,6 +152,63 @@ def test_errors_of_removed_members_belong_to_the_finding_about_their_group(has_g
     assert names == (["rebalances"] if has_group else ["recurring_errors"])
 
 
+@pytest.mark.parametrize("name", ["a", 'it\'s a "name"', "n" * 300])
+def test_a_member_of_a_group_with_epochs_that_gives_up_its_partitions_late(name: str) -> None:
+    """It sends heartbeats with its epoch until onPartitionsRevoked returns (KIP-848)."""
+    rows = [
+        _beat(name, 0, 0, 1),
+        _beat("b", 10, 0, 2),
+        _beat(name, 15, 1, 1),
+        _beat(name, 25, 1, 2),
+    ]
+    (finding,) = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
+    assert finding.sentence == "A rebalance of group `g` took 15.0 s"
+    assert f"Client `{name}` reached the new epoch as the last member." in finding.evidence
+    assert (finding.clients, finding.setting) == ((name,), "max.poll.records")
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        (None, "members do not poll"),
+        ("the consumer unsubscribed from all topics", "the application"),
+    ],
+)
+def test_a_member_that_leaves_and_joins_again_on_its_connection(
+    reason: str | None, cause: str
+) -> None:
+    """The reason is that of Kafka's class ConsumerCoordinator (KIP-800)."""
+    member = {"group_id": "g", "group_type": "classic", "client_id": "c", "connection_id": 0}
+    rows = [
+        member | {"api": api, "member_id": f"m{n}", "error_code": 0, "error": "NONE"}
+        | {"generation": 2 * n + 1, "time": START + second * SECOND, "protocol": "range"}
+        | {"reason": reason if api == "LeaveGroup" else None}
+        | {"response_time": START + second * SECOND + MS}
+        for n in range(4)
+        for api, second in (("JoinGroup", 10 * n), ("LeaveGroup", 10 * n + 9))
+    ]  # fmt: skip
+    (finding,) = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
+    assert finding.cause.startswith(cause)
+    assert "Members rejoined 3 times on the connection that they had left." in finding.evidence
+
+
+@pytest.mark.parametrize("returns", [False, True])
+def test_a_member_that_did_not_poll_in_time_may_not_return(returns: bool) -> None:
+    member = {"group_id": "g", "group_type": "classic", "error": "NONE", "error_code": 0}
+    left = {"api": "LeaveGroup", "client_id": "c", "member_id": "m"}
+    left["reason"] = "consumer poll timeout has expired."
+    joined = {"api": "JoinGroup", "client_id": "c" if returns else "d", "member_id": "n"}
+    rows = [
+        member | left | {"time": START, "response_time": START + MS},
+        member | joined | {"time": START + SECOND, "response_time": START + SECOND + MS}
+        | {"generation": 2},
+    ]  # fmt: skip
+    requests = [exchange(), exchange_at(START + 30 * SECOND)]
+    (finding,) = findings_of("rebalances", made(exchanges=requests, memberships=rows))
+    is_away = "Client `c` did not join again in the 30.0 s until the end" in finding.evidence
+    assert is_away != returns
+
+
 def test_a_member_that_leaves_an_empty_group_behind_because_it_did_not_poll() -> None:
     """Its return is no reaction to its leave."""
     member = {"group_id": "g", "group_type": "classic", "client_id": "c", "error": "NONE"}
