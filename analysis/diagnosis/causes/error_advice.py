@@ -383,6 +383,16 @@ AFTER_END: Final = Advice(
 )  # fmt: skip
 """For OFFSET_OUT_OF_RANGE, if the offset is after the end."""
 
+NOT_MEMBER: Final = Advice(
+    "the consumer uses assign() and commits offsets of a group that has members: only members may "
+    "commit them",
+    "client", "group.id",
+    "Give the consumer a group.id of its own, or use subscribe(). To change the offsets of a "
+    "group, stop its members first (kafka-consumer-groups.sh --reset-offsets).",
+    "Kafka documentation: KafkaConsumer, Manual Partition Assignment",
+)  # fmt: skip
+"""For UNKNOWN_MEMBER_ID, if the client has never been a member."""
+
 NOT_RESET: Final = Advice(
     "retention or DeleteRecords deleted the records at this offset, and the consumer does not "
     "continue elsewhere, because auto.offset.reset is none; the application starts it again",

@@ -45,6 +45,7 @@ from analysis.diagnosis.causes.error_advice import (
     MISROUTED,
     MOVED,
     NO_LEADER,
+    NOT_MEMBER,
     NOT_RESET,
     OFFLINE,
     OUTAGES,
@@ -98,6 +99,11 @@ them again and again. They persist only if most of its requests fail."""
 NORMAL_RESPONSES: Final = 20
 NORMAL_MS: Final = 10_000
 """Errors of normal operation persist beyond these; see the thresholds."""
+
+NOT_MEMBERS: Final = """
+  select distinct client_id from exchanges anti join memberships using (client_id, group_id)
+  where api = 'OffsetCommit' and error_code = 25 and coalesce(member_id, '') = ''"""
+"""SQL: clients that sent no member id and no other request of a member of the group."""
 
 OUT_OF_ORDER: Final = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 REGISTERED_AGAIN: Final = "DUPLICATE_BROKER_REGISTRATION"
@@ -353,6 +359,8 @@ def _finding(
         given = AFTER_END
     elif _is_reset(row) and is_repeated(continued):
         given = NOT_RESET
+    elif row["error"] in REMOVED and case.matching(NOT_MEMBERS, row, "client_id"):
+        given = NOT_MEMBER
     elif row["error"] in MISPLACED and case.rows(SHARED_ADDRESSES):
         given = MISROUTED
     return Finding(

@@ -355,6 +355,33 @@ def test_a_busy_transactional_producer_gets_concurrent_transactions(
     ] * fires
 
 
+@pytest.mark.parametrize(
+    ("member_id", "group", "setting"),
+    [(None, "h", "group.id"), ("", "h", "group.id"), ("m", "h", "max.poll.interval.ms"),
+     (None, "g", "max.poll.interval.ms")],
+)  # fmt: skip
+@pytest.mark.parametrize("client_id", ["app", None, 'it\'s a "name"'])
+def test_a_client_that_is_not_a_member_commits(
+    client_id: str | None, member_id: str | None, group: str, setting: str
+) -> None:
+    """A consumer with assign() sends no member id. A member that was removed sends other requests
+    for its group."""
+    sent = {"api": "OffsetCommit", "client_id": client_id, "error_code": 25}
+    requests = [
+        exchange(correlation_id=n, group_id="g", member_id=member_id, **sent) for n in range(3)
+    ]
+    errors = [
+        error(time=START + n * SECOND, correlation_id=n, error="UNKNOWN_MEMBER_ID", retriable=False,
+              **sent)
+        for n in range(3)
+    ]  # fmt: skip
+    beat = {"api": "Heartbeat", "client_id": client_id, "group_id": group, "error_code": 0}
+    tables = made(exchanges=requests, errors=errors, memberships=[beat])
+    (finding,) = findings_of("recurring_errors", tables)
+    if client_id is not None:  # without an id, another client may be the member
+        assert finding.setting == setting
+
+
 @pytest.mark.parametrize("group", ["g", "h"])
 def test_a_group_with_another_assignor(group: str) -> None:
     name = "INCONSISTENT_GROUP_PROTOCOL"
