@@ -10,7 +10,7 @@ from typing import Final
 
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.words import Advice, client, percent
-from analysis.display.terminal import moment_text
+from analysis.display.terminal import counted, moment_text
 from analysis.sql.query import Row
 from analysis.sql.record_flow import GROUPS_OF_READERS
 
@@ -32,6 +32,9 @@ LAST_MEMBER_REQUESTS: Final = f"""
 too."""
 
 
+_PARTITIONS: Final = "select topic, max(partition) + 1 as partitions from topics group by topic"
+
+
 def last_requests(case: Case, row: Row, members: list[Row]) -> Row:
     """Whether the members of a group, or only the reader of a partition, send nothing any more, and
     the time of the last request; whether the capture has only readers of the offsets of the group.
@@ -48,6 +51,24 @@ def last_requests(case: Case, row: Row, members: list[Row]) -> Row:
         "is_silent": is_silent and not is_abandoned,
         "is_unseen": not members and row["committed_time"] is None and row["position"] is None,
     }
+
+
+def with_enough_members(case: Case, row: Row, advice: Advice) -> tuple[str, Advice]:
+    """A sentence for the evidence, and the advice for a group whose further members would get no
+    partition of the topic."""
+    rebalanced = case.matching("groups", row, "group_id")
+    members = (rebalanced[-1]["member_count"] or 0) if rebalanced else 0
+    partitions = sum(each["partitions"] for each in case.matching(_PARTITIONS, row, "topic"))
+    if advice.change != _SLOW.change or not 0 < partitions <= members:
+        return "", advice
+    return (
+        f" The group has {counted(members, 'member')}, and the topic "
+        f"{counted(partitions, 'partition')}.",
+        advice._replace(
+            change="Process records faster, or add partitions: with the present ones, further "
+            "members would get none.",
+        ),
+    )
 
 
 def activity(row: Row) -> str:

@@ -41,11 +41,13 @@ _UNCHANGED: Final = f"""
     having count(*) >= {{least}}
       and epoch_ns(last_begin) - epoch_ns(first_begin) >= {COMMITS_NS})
   from unchanged where not exists (
-    from partitions where api in ('OffsetCommit', 'TxnOffsetCommit')
-      and group_id = unchanged.group_id and topic = unchanged.topic
-      and partition = unchanged.partition and time between first_begin and last_begin)"""
+    from partitions where group_id = unchanged.group_id and (
+      api = 'TxnOffsetCommit'
+      or api = 'OffsetCommit' and topic = unchanged.topic and partition = unchanged.partition
+        and time between first_begin and last_begin))"""
 """SQL: partitions whose committed offset, or its absence, members read several times, without a
-commit in this time."""
+commit in this time. Groups that commit in transactions are excluded: if these are aborted, other
+rules report why."""
 
 
 _STARTS: Final = f"""

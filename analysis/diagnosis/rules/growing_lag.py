@@ -26,10 +26,10 @@ A group that keeps fetching from its committed offset does not get past a record
 application fails to process it, and reads it again after a restart or a seek. A share group gets
 such a record a few times only; then the broker archives it (KIP-932). A group that never commits
 begins at the same offset after each start or rebalance. Consumers with assign() and the same
-group.id overwrite each other's commits.
+group.id overwrite each other's commits, and a consumer that seeks when it starts sets them back.
 
 The rule does not report a reader that cannot get past a batch with a wrong checksum, which
-`recurring_errors` reports.
+`recurring_errors` reports, nor members that wait for the end of a rebalance: see `rebalances`.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ from analysis.diagnosis.causes.lagging_readers import (
     activity,
     advice_of,
     last_requests,
+    with_enough_members,
 )
 from analysis.diagnosis.causes.overwritten_commits import (
     overwritten_commits,
@@ -166,6 +167,12 @@ NOT_AVAILABLE: Final = f"""
     and 1000 * count(distinct epoch_ns(time) // 1000000000) >= {NORMAL_MS}"""
 """SQL: clients that had no coordinator or leader for longer than an election takes."""
 
+JOINING: Final = """
+  select group_id, epoch_ns(min(time)) as time
+  from memberships join connections using (connection_id)
+  where api = 'JoinGroup' and response_time is null and closed is null group by group_id"""
+"""SQL: the groups in which a member waits for the response to a JoinGroup."""
+
 REBALANCED: Final = """
   select group_id, epoch_ns(max(time)) as time from (
     select group_id, generation, min(response_time) as time from memberships
@@ -215,8 +222,9 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     """Groups and topics with partitions whose lag grows, by the answer `lag`; share groups that get
     records again and again."""
     yield from map(redelivery_finding, redeliveries(case, max(limits["deliveries"], 2)))
-    overwritten = rows_by(overwritten_commits(case, limits["repeated"]), "group_id")
-    yield from map(overwritten_finding, overwritten.values())
+    back = overwritten_commits(case, limits["repeated"])
+    yield from map(overwritten_finding, rows_by(back, "group_id", "is_overwritten").values())
+    overwritten = {row["group_id"] for row in back}
     uncommitted = _uncommitted(case, limits)
     yield from uncommitted.values()
     growing = {
@@ -236,7 +244,10 @@ def growing_lag(case: Case, limits: Limits) -> Iterator[Finding]:
     ]  # fmt: skip
     members = rows_by(case.rows(LAST_MEMBER_REQUESTS) if rows else (), "group_id")
     rows = [row | last_requests(case, row, members.get(row["group_id"], [])) for row in rows]
-    rows = [row for row in rows if row["is_abandoned"] or not _has_moved(case, row)]
+    rows = [
+        row for row in rows
+        if (row["is_abandoned"] or not _has_moved(case, row)) and not _is_joining(case, row)
+    ]  # fmt: skip
     repeated = {
         (row["group_id"], row["topic"], row["partition"], row["offset"]): row["fetches"]
         for row in (case.rows(REPEATED) if rows else ())
@@ -324,6 +335,13 @@ def _has_moved(case: Case, row: Row) -> bool:
     )
 
 
+def _is_joining(case: Case, row: Row) -> bool:
+    """Whether the members have waited since before the last quarter for the end of a rebalance."""
+    return any(
+        group["time"] < row["last_quarter"] for group in case.matching(JOINING, row, "group_id")
+    )
+
+
 def _reader(row: Row) -> tuple[str | None, str, str]:
     return row["client_id"], row["group_id"], row["topic"]
 
@@ -369,6 +387,7 @@ def _finding(case: Case, rows: list[Row]) -> Finding:
     row = rows[0]
     not_fetched, lags = row["position_lag"] or 0, ", ".join(f"{lag:,}" for lag in row["lags"])
     readers = list(dict.fromkeys(each["client_id"] for each in rows))
+    members, advice = with_enough_members(case, row, advice_of(row))
     of_topic, in_topics = "", ""
     if len(rows) > 1:
         of_topic, in_topics = f" of topic `{row['topic']}`", f" of these {len(rows):,} topics"
@@ -384,11 +403,12 @@ def _finding(case: Case, rows: list[Row]) -> Finding:
         * (row["position"] is not None)
         + f". It grows in "
         f"{counted(sum(each['growing'] for each in rows), 'partition')}{in_topics}."
-        + activity(row),
+        + activity(row)
+        + members,
         numbers=cells(row, "group_id topic partition client_id lag position_lag max_lag"),
         command="lag",
         requests=sum(map(case.requests_of, readers)),
         first_time=min(each["first_time"] for each in rows),
         last_time=max(each["time"] for each in rows),
-        **advice_of(row)._asdict(),
+        **advice._asdict(),
     )

@@ -53,6 +53,7 @@ def restarted(
     starts: list[int],
     commits: tuple[int, ...] = (),
     reason: str | None = None,
+    commit: str = "OffsetCommit",
 ) -> dict[str, Any]:
     """A member joins at each of these times, gets the committed offset, reads ten records, and
     commits offset 20 at other times. It leaves for a reason before it joins again."""
@@ -65,9 +66,7 @@ def restarted(
         fetched(second + 1, 0) | {"offset": start, "last_offset": start + 9, "high_watermark": 99}
         for second, start in zip(seconds, starts, strict=True)
     ]
-    ends = [
-        fetched(second, 0) | {"api": "OffsetCommit", "offset": 20} | offset for second in commits
-    ]
+    ends = [fetched(second, 0) | {"api": commit, "offset": 20} | offset for second in commits]
     exchanges = [
         exchange_at(
             START + second * SECOND, api=api, client_id="reader", group_id="g",
@@ -124,6 +123,13 @@ def test_a_group_that_does_not_commit(
     for each in findings:
         assert f"3 times at offset {starts[-1]} within 20.0 s" in each.evidence
         assert each.clients == ("reader",)
+
+
+@pytest.mark.parametrize("commit", ["OffsetCommit", "TxnOffsetCommit"])
+def test_a_group_that_commits_in_transactions_is_not_without_commits(commit: str) -> None:
+    """Those of Kafka Streams are aborted, for example: other rules report why (KIP-98)."""
+    tables = restarted([0, 10, 20], [20] * 3, [20] * 3, commits=(25,), commit=commit)
+    assert len(findings_of("growing_lag", tables)) == (commit == "OffsetCommit")
 
 
 def slow_group() -> dict[str, list[dict[str, Any]]]:
@@ -310,6 +316,48 @@ def read_for_a_while(fetches: int, seconds: int) -> dict[str, list[dict[str, Any
         )
     ]  # fmt: skip
     return {"exchanges": exchanges, "partitions": [*produced, commit, *reads, read]}
+
+
+@pytest.mark.parametrize(
+    ("joins", "closed", "fires"), [(5, None, False), (5, "fin", True), (15, None, True)]
+)
+def test_a_group_that_waits_for_the_end_of_a_rebalance(
+    joins: int, closed: str | None, fires: bool
+) -> None:
+    """The response to the JoinGroup comes when all members have joined: see `rebalances`."""
+    tables = read_for_a_while(5, 5)
+    member = {"group_id": "g", "client_id": "reader", "connection_id": 0, "error_code": None}
+    tables["memberships"] = [member | {"api": "JoinGroup", "time": START + joins * SECOND}]
+    tables["connections"] = [connection(closed=closed)]
+    assert len(findings_of("growing_lag", made(**tables))) == fires
+
+
+@pytest.mark.parametrize("topic", ["t", 'it\'s a "name"', "n" * 249])
+@pytest.mark.parametrize(("partitions", "is_enough"), [(2, True), (3, False), (0, False)])
+def test_further_members_would_get_no_partition(
+    topic: str, partitions: int, is_enough: bool
+) -> None:
+    """Two members join; the topic has one, two or three partitions, or is not in Metadata."""
+    tables = read_for_a_while(13, 13)
+    for rows in tables.values():
+        rows[:] = [
+            row | ({"topic": topic} if "topic" in row else {"topics": [topic]}) for row in rows
+        ]
+    for row in tables["partitions"]:
+        if row["api"] == "Fetch" and row["high_watermark"]:  # it keeps up, but does not commit
+            row |= {"offset": row["high_watermark"] - 50, "last_offset": row["high_watermark"] - 1}
+    member = {"group_id": "g", "group_type": "classic", "api": "JoinGroup", "generation": 1}
+    done = {"time": START, "response_time": START + MS, "error_code": 0, "error": "NONE"}
+    tables["memberships"] = [
+        member | done | {"client_id": name, "member_id": name, "member_count": count}
+        for name, count in (("reader", 2), ("idle", 0))
+    ]
+    tables["topics"] = [{"topic": topic, "partition": n} for n in range(partitions)]
+    (finding,) = findings_of("growing_lag", made(**tables))
+    assert ("or add partitions" in finding.change) == is_enough
+    assert finding.evidence.endswith(" The group has 2 members, and the topic 2 partitions.") == (
+        is_enough
+    )
 
 
 @pytest.mark.parametrize("seconds", [5, 13])

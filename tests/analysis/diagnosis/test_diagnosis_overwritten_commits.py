@@ -31,10 +31,9 @@ TWO = [(0, 100), (1, 10), (0, 110), (1, 20), (0, 120), (1, 30), (0, 130)]
         (TWO, True),
         (TWO[:-1], False),
         ([(0, offset) for _, offset in TWO], False),
-        ([(n, offset) for n, (_, offset) in enumerate(TWO)], False),
         ([(link, 10 * n) for n, (link, _) in enumerate(TWO)], False),
     ],
-    ids=["two", "not again", "one that seeks", "one that restarts and seeks", "forward"],
+    ids=["two", "not again", "one that seeks", "forward"],
 )
 def test_consumers_of_the_same_partition(commits: list[tuple[int, int]], fires: bool) -> None:
     findings = findings_of("growing_lag", committed(*commits))
@@ -43,6 +42,21 @@ def test_consumers_of_the_same_partition(commits: list[tuple[int, int]], fires: 
         assert each.sentence.startswith("Consumers of group `g` overwrite each other's offsets: 2 ")
         assert "went back 3 times when another connection committed, by up to 90" in each.evidence
         assert each.clients == ("app-0", "app-1")
+
+
+@pytest.mark.parametrize(("restarts", "fires"), [(4, True), (3, False)])
+@pytest.mark.parametrize("client_id", [None, 'it\'s a "name"', "n" * 300])
+def test_a_consumer_that_seeks_when_it_starts(
+    client_id: str | None, restarts: int, fires: bool
+) -> None:
+    commits = [(link, offset) for link in range(restarts) for offset in (10, 100 + link)]
+    findings = findings_of("growing_lag", committed(*commits, client_id=client_id))
+    assert len(findings) == fires
+    for each in findings:
+        assert each.sentence == "Group `g` goes back to earlier offsets again and again"
+        assert "went back 3 times when another connection committed, by up to 92" in each.evidence
+        assert each.evidence.endswith("The lowest of these offsets of partition 0 is 10.")
+        assert each.clients == ((client_id,) if client_id else ())
 
 
 @pytest.mark.parametrize("client_id", [None, 'it\'s a "name"', "n" * 300])
