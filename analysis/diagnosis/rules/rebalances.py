@@ -420,6 +420,9 @@ def _finding(
     reasons = list(dict.fromkeys(given))
     first, last = rows[0]["start_time"], rows[-1]["end_time"] or rows[-1]["start_time"]
     counts = ", ".join(f"{count:,} {trigger}" for trigger, count in triggers.most_common())
+    advice = _cause(causes, late, returned)
+    if advice is UNSUBSCRIBED and severity != "critical":
+        severity = "note"  # an effect of another finding
     longest, returns = max(rows, key=lambda row: row["duration_ms"] or 0), returned["returns"]
     return Finding(
         severity=severity,
@@ -438,7 +441,7 @@ def _finding(
         requests=sum(case.requests_of(name) for name in names),
         first_time=first,
         last_time=last,
-        **_cause(causes, late, returned)._asdict(),
+        **advice._asdict(),
     )
 
 

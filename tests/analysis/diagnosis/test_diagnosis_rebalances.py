@@ -189,6 +189,7 @@ def test_a_member_that_leaves_and_joins_again_on_its_connection(
     ]  # fmt: skip
     (finding,) = findings_of("rebalances", made(exchanges=[exchange()], memberships=rows))
     assert finding.cause.startswith(cause)
+    assert finding.severity == ("note" if reason else "warning")
     assert "Members rejoined 3 times on the connection that they had left." in finding.evidence
 
 
