@@ -61,3 +61,37 @@ def test_a_consumer_that_commits_often(
 )
 def test_a_consumer_that_does_not(gap_ms: float, step: int, members: int) -> None:
     assert findings_about(gap_ms, 4, step, members) == []
+
+
+@pytest.mark.parametrize("name", [None, 'it\'s a "name"', "n" * 300])
+@pytest.mark.parametrize(
+    ("gap_ms", "latency_ms", "severities"), [(5, 4, ["warning"]), (5, 2, ["note"]), (21, 1, [])]
+)
+@pytest.mark.parametrize("api", ["ListOffsets", "OffsetFetch"])
+def test_a_consumer_that_looks_up_offsets_often(
+    api: str, gap_ms: float, latency_ms: float, severities: list[str], name: str | None
+) -> None:
+    exchanges = []
+    for nth in range(COMMITS):
+        start = START + int(nth * gap_ms * MS)
+        end = start + int(latency_ms * MS)
+        row = exchange_at(start, end, latency_ms=latency_ms, api=api, client_id=name)
+        exchanges.append(row | {"correlation_id": nth})
+    exchanges.append(exchanges[0] | {"request_time": None, "correlation_id": COMMITS})
+    findings = findings_of("frequent_commits", made(exchanges=exchanges))
+    assert [each.severity for each in findings] == severities
+    for each in findings:
+        assert each.sentence.endswith(" looks up offsets 200 times a second")
+        assert each.clients == ((name,) if name else ())
+
+
+def test_a_follower_that_looks_up_offsets_often() -> None:
+    """Of partitions whose log it truncates (KIP-320)."""
+    exchanges = [
+        exchange_at(START + n * MS, START + n * MS, api="ListOffsets", correlation_id=n)
+        for n in range(COMMITS)
+    ]
+    fetch = exchanges[0] | {"topic": "t", "partition": 0, "replica_id": 2, "api": "Fetch"}
+    follower = {"client_id": exchanges[0]["client_id"], "time": START}
+    tables = made(exchanges=exchanges, partitions=[fetch | follower])
+    assert findings_of("frequent_commits", tables) == []
