@@ -16,7 +16,8 @@ A single rebalance is a finding if it takes long. The coordinator waits until ev
 joined, and a member joins when its application polls: the others wait for the slowest one, for
 `max.poll.interval.ms` at most. If the broker of the coordinator is down, no member can join. A
 JoinGroup whose response may be missing from the capture does not show that a group still waits.
-Members whose connections ended without a LeaveGroup were killed or crashed.
+Members whose connections ended without a LeaveGroup were killed or crashed. The coordinator may
+also refuse a member, for example because of group.max.size.
 
 If members have no topic in common, perhaps several applications use one group.id.
 """
@@ -30,6 +31,7 @@ from typing import Final
 
 from analysis.answers.unanswered import unanswered_requests
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.stopped_clients import REJOINED
 from analysis.diagnosis.causes.unsupported import unsupported_requests
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Severity, Threshold, rule
 from analysis.diagnosis.words import (
@@ -47,7 +49,7 @@ from analysis.diagnosis.words import (
     topics,
 )
 from analysis.display.terminal import counted
-from analysis.sql.expressions import endpoint
+from analysis.sql.expressions import IS_NORMAL, endpoint, literals
 from analysis.sql.failures import OUTAGES
 from analysis.sql.query import Row
 
@@ -115,6 +117,13 @@ KILLED: Final = """
     join connections using (connection_id) where not has_left and closed is not null"""
 """SQL: members whose last connection ended, although they had not left. Static members return with
 the same id (KIP-345)."""
+
+REFUSED: Final = f"""
+  select group_id, client_id, error, epoch_ns(response_time) as time
+  from memberships semi join (from errors where not retriable and not {IS_NORMAL}) as refused
+    using (connection_id, correlation_id, error)
+  where api = 'JoinGroup' and error not in {literals(REJOINED)} order by time"""
+"""SQL: members that may not join again."""
 
 WITH_MEMBER_ID: Final = "need to re-join with the given member-id"
 """The reason of a member that joins with its new id (KIP-394)."""
@@ -213,6 +222,12 @@ ABSENT: Final = BUSY._replace(
     setting="max.poll.interval.ms",
     change="Look for a member that is busy or was killed. The coordinator removes it after "
     "session.timeout.ms without heartbeats, or max.poll.interval.ms.",
+)
+TURNED_AWAY: Final = ABSENT._replace(
+    cause="the coordinator refused a member when it joined again, and the others waited for it",
+    setting=None,
+    change="Look at the finding about this error.",
+    reference="KIP-62",
 )
 CRASHED: Final = ABSENT._replace(
     cause="the group waited for members that had been killed or had crashed: they did not leave",
@@ -357,7 +372,10 @@ def _long_finding(
     is_busy = is_releasing or waited_ms >= lasts_ms / 2
     is_streams = STREAM_THREAD in (row["trigger_client_id"] or "")
     killed = _killed(case, row)
-    advice = STREAMS_STOPPED if is_streams else CRASHED if killed else ABSENT
+    refused = _refused(case, row)
+    advice = (
+        STREAMS_STOPPED if is_streams else CRASHED if killed else TURNED_AWAY if refused else ABSENT
+    )
     advice = RELEASING if is_releasing else BUSY if is_busy else advice
     last = "reached the new epoch" if is_releasing else f"joined {ms(waited_ms)} later,"
     trigger = client(row["trigger_client_id"])
@@ -376,6 +394,7 @@ def _long_finding(
             if advice is CRASHED
             else ""
         )
+        + (f"JoinGroup failed for {listed(refused)}. " if refused else "")
         + time
         + ("." if len(rows) == 1 else f"; {len(rows):,} rebalances took long."),
         numbers=cells(row, "group_id trigger trigger_client_id generation duration_ms"),
@@ -401,6 +420,15 @@ def _killed(case: Case, row: Row) -> Counter[str | None]:
     end = row["end_time"] or case.last_message or 0
     members = case.matching(KILLED, row, "group_id")
     return Counter(each["client_id"] for each in members if each["time"] <= end)
+
+
+def _refused(case: Case, row: Row) -> list[str]:
+    """The members that could not join during a rebalance, each with its error."""
+    return list(dict.fromkeys(
+        f"{client(each['client_id'])} with {each['error']}"
+        for each in case.matching(REFUSED, row, "group_id")
+        if row["start_time"] <= each["time"] <= (row["end_time"] or each["time"])
+    ))  # fmt: skip
 
 
 def _counts(names: Counter[str | None]) -> str:

@@ -20,6 +20,46 @@ from tests.analysis.made_rows import (
 )
 
 
+@pytest.mark.parametrize("name", [None, 'it\'s a "name"', "n" * 300])
+@pytest.mark.parametrize(
+    ("refused", "seconds", "setting"),
+    [("GROUP_MAX_SIZE_REACHED", 3, None), ("GROUP_MAX_SIZE_REACHED", 90, "max.poll.interval.ms"),
+     ("UNKNOWN_MEMBER_ID", 3, "max.poll.interval.ms")],
+    ids=["refused", "later", "removed"],
+)  # fmt: skip
+def test_a_rebalance_that_waits_for_a_member_that_was_refused(
+    name: str | None, refused: str, seconds: int, setting: str | None
+) -> None:
+    group = {"group_id": "g", "group_type": "classic", "api": "JoinGroup", "connection_id": 0}
+    end = START + 60 * SECOND
+    waits = group | {
+        "client_id": "a",
+        "member_id": "a",
+        "time": START,
+        "response_time": end,
+        "generation": 2,
+        "error_code": 0,
+        "error": "NONE",
+        "correlation_id": 1,
+    }
+    time = START + seconds * SECOND
+    again = group | {"client_id": name, "member_id": "b", "time": time, "response_time": time,
+                     "error_code": 81, "error": refused, "correlation_id": 2}  # fmt: skip
+    failed = error(
+        time=time, api="JoinGroup", client_id=name, error=refused, retriable=False,
+        correlation_id=2,
+    )  # fmt: skip
+    tables = made(
+        exchanges=[exchange(), exchange_at(end)], memberships=[waits, again], errors=[failed]
+    )
+    (finding,) = [
+        each for each in findings_of("rebalances", tables) if each.numbers["generation"] == 2
+    ]
+    of = f"client `{name}`" if name else "a client without id"
+    is_refused = f"JoinGroup failed for {of} with GROUP_MAX_SIZE_REACHED." in finding.evidence
+    assert (is_refused, finding.setting) == (setting is None, setting)
+
+
 @pytest.mark.parametrize("reason", ["consumer poll timeout has expired.", "the consumer is closed"])
 def test_one_member_that_did_not_poll_in_time(reason: str) -> None:
     """The reason is that of Kafka's class ConsumerCoordinator (KIP-800)."""
