@@ -27,21 +27,25 @@ from analysis.diagnosis.words import (
     span_of,
 )
 from analysis.display.terminal import counted
-from analysis.sql.expressions import literals, ms_between, sum_of_ms
+from analysis.sql.expressions import ms_between, sum_of_ms
 from analysis.sql.query import Row
 
 BUSY: Final = f"""
   with connections as (
-    select client_id, connection_id, count(*) as commits, {sum_of_ms("latency_ms")} as wait_ms,
+    select client_id, connection_id, api = 'OffsetCommit' as is_commit, count(*) as sent,
+      {sum_of_ms("latency_ms")} as wait_ms,
       min(request_time) as first_time, max(coalesce(response_end_time, request_time)) as last_time
-    from exchanges where api in {{apis}} and request_time is not null group by all)
-  select client_id, max(1000 * commits / greatest(span_ms, 1000)) as per_second,
+    from exchanges
+    where api in ('OffsetCommit', 'ListOffsets', 'OffsetFetch') and request_time is not null
+    group by all)
+  select client_id, is_commit,
+    max(1000 * sent / greatest(span_ms, 1000)) as per_second,
     max(100 * wait_ms / nullif(span_ms, 0)) as wait_percent, min(first_time) as first_time,
     max(last_time) as last_time
   from (select *, {ms_between("first_time", "last_time")} as span_ms from connections)
-  where commits >= {{requests}} group by client_id"""
-"""SQL: clients with many requests of some APIs on a connection: their rate there, and the time that
-they take."""
+  where sent >= {{requests}} group by client_id, is_commit"""
+"""SQL: clients with many commits or look-ups of offsets on a connection: their rate there, and the
+time that they take."""
 
 LOOKUPS: Final = ("ListOffsets", "OffsetFetch")
 
@@ -77,7 +81,7 @@ PROGRESS: Final = """
 def frequent_commits(case: Case, limits: Limits) -> Iterator[Finding]:
     """Consumers with many commits, by the answer `latency` and the progress of their groups."""
     yield from _lookups(case, limits)
-    busy = _busy(case, limits, "OffsetCommit")
+    busy = _busy(case, limits, is_commit=True)
     records = {row["client_id"]: row["records"] for row in case.rows(PROGRESS)} if busy else {}
     for row in case.answer("latency --by client_id,api") if busy else ():
         if row["api"] == "OffsetCommit" and row["client_id"] in busy:
@@ -86,15 +90,17 @@ def frequent_commits(case: Case, limits: Limits) -> Iterator[Finding]:
                 yield _finding(row, advance, busy[row["client_id"]], limits["wait_percent"])
 
 
-def _busy(case: Case, limits: Limits, *apis: str) -> dict[str | None, Row]:
+def _busy(case: Case, limits: Limits, *, is_commit: bool) -> dict[str | None, Row]:
     """The rows of `BUSY` with a high rate, by client id."""
-    rows = case.rows(BUSY.format(requests=limits["requests"], apis=literals(apis)))
-    return {row["client_id"]: row for row in rows if row["per_second"] >= limits["per_second"]}
+    return {
+        row["client_id"]: row for row in case.rows(BUSY.format(requests=limits["requests"]))
+        if row["per_second"] >= limits["per_second"] and row["is_commit"] == is_commit
+    }  # fmt: skip
 
 
 def _lookups(case: Case, limits: Limits) -> Iterator[Finding]:
     """Findings for clients that look up offsets all the time."""
-    busy = _busy(case, limits, *LOOKUPS)
+    busy = _busy(case, limits, is_commit=False)
     lookups = [
         row for row in (case.answer("latency --by client_id,api") if busy else ())
         if row["api"] in LOOKUPS and row["client_id"] in busy.keys() - case.followers

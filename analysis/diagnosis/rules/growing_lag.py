@@ -337,7 +337,7 @@ def _has_moved(case: Case, row: Row) -> bool:
 
 def _is_joining(case: Case, row: Row) -> bool:
     """Whether the members have waited since before the last quarter for the end of a rebalance."""
-    return any(
+    return (row["last_reading"] or 0) < row["last_quarter"] and any(
         group["time"] < row["last_quarter"] for group in case.matching(JOINING, row, "group_id")
     )
 
