@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 DIAGNOSIS_TABLES: Final = (
     "exchanges", "errors", "batches", "connections", "topics", "problems", "partitions",
-    "memberships", "transactions", "decompressed_batches", "brokers",
+    "memberships", "transactions", "decompressed_batches", "brokers", "clusters",
 )  # fmt: skip
 """Tables that the rules need."""
 ANALYSIS_TABLES: Final = tuple(

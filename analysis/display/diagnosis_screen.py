@@ -187,7 +187,7 @@ def _time(diagnosis: Diagnosis) -> Iterator[RenderableType]:
     ]
     shown = rows[:MOST_CLIENTS]
     cells: list[Sequence[Cell]] = [
-        [excerpt(row["client_id"]) or Text("-", "dim") for row in shown],
+        [excerpt(row["client_id"] or "") or Text("-", "dim") for row in shown],
         [f"{row['requests']:,}" for row in shown],
         *([_ms(row[column]) for row in shown] for column in parts.values()),
     ]

@@ -404,6 +404,15 @@ NOT_RESET: Final = Advice(
 )  # fmt: skip
 """For OFFSET_OUT_OF_RANGE, if the consumer does not reset its offset."""
 
+PURGED: Final = Advice(
+    "a client deleted records that the consumer had not read yet",
+    "client", None,
+    "Delete records only before the committed offsets of all groups (lag). auto.offset.reset "
+    "determines where the consumer continues.",
+    "KIP-107",
+)  # fmt: skip
+"""For OFFSET_OUT_OF_RANGE after DeleteRecords."""
+
 RETRIABLE: Final = Advice(
     "a temporary condition of the broker persists; clients retry without reporting it",
     "broker", "retries",

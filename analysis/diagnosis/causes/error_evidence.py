@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.changed_clusters import changed_clusters, changed_evidence
 from analysis.diagnosis.causes.error_advice import MISPLACED, NO_LEADER, OFFLINE, UNKNOWN
 from analysis.diagnosis.causes.resets import OFFSET_OUT_OF_RANGE, skipped_dates
 from analysis.diagnosis.causes.sessions import BEFORE_LOGIN
@@ -78,9 +79,12 @@ NOT_AUTHORIZED: Final = "TOPIC_AUTHORIZATION_FAILED"
 CHANGES: Final = {
     NOT_AUTHENTICATED: ("AlterUserScramCredentials", "ExpireDelegationToken"),
     NOT_AUTHORIZED: ("CreateAcls", "DeleteAcls"),
+    OFFSET_OUT_OF_RANGE: ("DeleteRecords",),
     **dict.fromkeys(UNKNOWN, ("DeleteTopics",)),
 }
-"""APIs that change what a client may do, or delete its topics, by the error that it then gets."""
+"""APIs that change what a client may do, or delete its topics or records, by the error that it then
+gets."""
+DELETIONS: Final = ("DeleteRecords", "DeleteTopics")
 
 
 def _shared_addresses(case: Case, errors: list[Row]) -> str:
@@ -164,36 +168,58 @@ def _resources(case: Case, errors: list[Row]) -> str:
 def _earlier_successes(case: Case, errors: list[Row]) -> str:
     """Sentences about requests that succeeded before the first error, and the change since then."""
     error, first = errors[0]["error"], min(row["first_time"] for row in errors)
-    names, apis, topics = (
-        literals({row[name] for row in errors}) for name in ("client_id", "api", "topic")
-    )
-    is_of_topics = f"list_has_any(topics, list_value{topics}::varchar[])"
+    names, apis = (literals({row[name] for row in errors}) for name in ("client_id", "api"))
     is_alike = (
         f"""api not in {literals(BEFORE_LOGIN)} and connection_id in (
           select connection_id from connections where sasl_mechanism is not null)"""
         if error == NOT_AUTHENTICATED
-        else f"api in {apis} and {is_of_topics}"
+        else f"api in {apis} and {_is_of_topics(errors)}"
     )
     (successes,) = case.rows(f"""
       select count(*) as requests, epoch_ns(max(response_time)) as last_time from exchanges
       where error_code = 0 and epoch_ns(response_time) < {first} and client_id in {names}
         and {is_alike}""")
-    if not successes["requests"] and error not in UNKNOWN:
+    is_unknown = error in UNKNOWN
+    if not successes["requests"] and not is_unknown:
         return ""
-    changes = case.rows(f"""
-      select client_id, api, epoch_ns(request_time) as time from exchanges
-      where error_code = 0 and epoch_ns(request_time) < {first}
-        and api in {literals(CHANGES[error])}
-        and (api != 'DeleteTopics' or {is_of_topics}) order by time desc limit 1""")
     before = (
         f" Before, {counted(successes['requests'], 'request')} succeeded, the last one at "
         f"{time_text(successes['last_time'], 3)}."
         if successes["requests"] else ""
     )  # fmt: skip
-    return before + "".join(
+    changed = changed_evidence(changed_clusters(case, first)) if is_unknown else ""
+    return before + changed + _changes(case, errors)
+
+
+def last_changes(case: Case, errors: list[Row]) -> list[Row]:
+    """The last of the requests `CHANGES` before the first error; empty without any."""
+    error, first = errors[0]["error"], min(row["first_time"] for row in errors)
+    return case.rows(f"""
+      select client_id, api, epoch_ns(request_time) as time from exchanges
+      where error_code = 0 and epoch_ns(request_time) < {first}
+        and api in {literals(CHANGES[error])}
+        and (api not in {literals(DELETIONS)} or {_is_of_topics(errors)})
+      order by time desc limit 1""")
+
+
+def _changes(case: Case, errors: list[Row]) -> str:
+    """A sentence for each of `last_changes`."""
+    return "".join(
         f" {capital(client(row['client_id']))} sent {row['api']} at {time_text(row['time'], 3)}."
-        for row in changes
+        for row in last_changes(case, errors)
     )
+
+
+def _is_of_topics(errors: list[Row]) -> str:
+    """SQL: whether a request is about topics of errors."""
+    return (
+        f"list_has_any(topics, list_value{literals({row['topic'] for row in errors})}::varchar[])"
+    )
+
+
+def _reset_dates(case: Case, errors: list[Row]) -> str:
+    """Sentences about records that are no longer in the log: their dates, and who deleted them."""
+    return skipped_dates(case, errors) + _changes(case, errors)
 
 
 def _instances(case: Case, errors: list[Row]) -> str:
@@ -228,9 +254,9 @@ EVIDENCE: Final[Mapping[str, Callable[[Case, list[Row]], str]]] = {
     OFFLINE: _offline_brokers,
     "MESSAGE_TOO_LARGE": _too_large_alone,
     "INVALID_TIMESTAMP": _refused_dates,
-    OFFSET_OUT_OF_RANGE: skipped_dates,
     **dict.fromkeys(_RESOURCES, _resources),
     **dict.fromkeys(CHANGES, _earlier_successes),
+    OFFSET_OUT_OF_RANGE: _reset_dates,
     "UNSUPPORTED_SASL_MECHANISM": _refused_mechanisms,
 }
 """Functions that add to the evidence of an error."""

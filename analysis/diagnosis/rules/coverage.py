@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.changed_clusters import changed_clusters, changed_evidence
 from analysis.diagnosis.causes.dropped import HOLES, missing_requests
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import capital, cells, listed, percent, share, sql, verb
@@ -199,10 +200,11 @@ def coverage(case: Case, limits: Limits) -> Iterator[Finding]:
             command="quality",
         )
     if mixed := case.rows(SEVERAL_IDS):
-        yield _mixed_finding(mixed)
+        yield _mixed_finding(mixed, changed_evidence(changed_clusters(case)))
 
 
-def _mixed_finding(topics: list[Row]) -> Finding:
+def _mixed_finding(topics: list[Row], changed: str) -> Finding:
+    """The finding for topics with several ids; `changed`: how clusters changed."""
     names = listed(f"`{row['topic']}`" for row in topics)
     return Finding(
         severity="note",
@@ -210,7 +212,8 @@ def _mixed_finding(topics: list[Row]) -> Finding:
         sentence=f"{counted(len(topics), 'topic name')} {verb(len(topics), 'have')} several topic "
         "ids: answers have one row for these topics",
         evidence=f"Metadata has {topics[0]['ids']:,} ids of `{topics[0]['topic']}`"
-        + (f"; all: {names}." if len(topics) > 1 else "."),
+        + (f"; all: {names}." if len(topics) > 1 else ".")
+        + changed,
         numbers=dict(topics[0]),
         cause="the capture has several clusters, as on a host of MirrorMaker, or a topic was "
         "deleted and created again",

@@ -37,6 +37,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from analysis.diagnosis.case import Case
+from analysis.diagnosis.causes.changed_clusters import REBUILT, changed_clusters
 from analysis.diagnosis.causes.corrupt_batches import corrupt_batches
 from analysis.diagnosis.causes.error_advice import (
     AFTER_END,
@@ -49,12 +50,13 @@ from analysis.diagnosis.causes.error_advice import (
     NOT_RESET,
     OFFLINE,
     OUTAGES,
+    PURGED,
     REMOVED,
     UNKNOWN,
     advice,
     cause,
 )
-from analysis.diagnosis.causes.error_evidence import EVIDENCE, SHARED_ADDRESSES
+from analysis.diagnosis.causes.error_evidence import EVIDENCE, SHARED_ADDRESSES, last_changes
 from analysis.diagnosis.causes.no_offset import without_offset, without_offset_finding
 from analysis.diagnosis.causes.resets import (
     OFFSET_OUT_OF_RANGE,
@@ -361,6 +363,10 @@ def _finding(
         given = NOT_RESET
     elif row["error"] in REMOVED and case.matching(NOT_MEMBERS, row, "client_id"):
         given = NOT_MEMBER
+    elif _is_reset(row) and last_changes(case, rows):
+        given = PURGED
+    elif row["error"] in UNKNOWN and changed_clusters(case, span["first_time"]):
+        given = REBUILT
     elif row["error"] in MISPLACED and case.rows(SHARED_ADDRESSES):
         given = MISROUTED
     return Finding(

@@ -324,3 +324,34 @@ def test_a_broker_without_producer_ids(api: str, is_named: bool) -> None:
     """Kafka's RPCProducerIdManager has this error until the controller gives it a block."""
     given = advice(api, "COORDINATOR_LOAD_IN_PROGRESS", retriable=True, topic=None)
     assert ("no producer ids left" in given.cause) == is_named
+
+
+@pytest.mark.parametrize(
+    ("ids", "changes"),
+    [("AB", True), ("AAB", True), ("AABAB", False), ("A", False), ("", False)],
+    ids=["created again", "later", "load balancer", "one cluster", "no id"],
+)
+def test_an_address_that_leads_to_another_cluster(ids: str, changes: bool) -> None:
+    """KIP-78: the id of a cluster is that of its log directories."""
+    rows = [
+        {"connection_id": 0, "broker_ip": "10.0.0.9", "broker_port": 9092, "api": "Metadata",
+         "time": START + n * SECOND, "cluster_id": cluster_id}
+        for n, cluster_id in enumerate(ids)
+    ]  # fmt: skip
+    errors = [error(time=START + n * SECOND, correlation_id=n, api="Produce") for n in range(9, 15)]
+    topics = [
+        {
+            "connection_id": 0,
+            "correlation_id": n,
+            "time": START,
+            "topic": "t",
+            "topic_id": f"id-{n}",
+        }
+        for n in range(2)
+    ]
+    tables = made(exchanges=[exchange()], errors=errors, clusters=rows, topics=topics)
+    (finding,) = findings_of("recurring_errors", tables)
+    (note,) = findings_of("coverage", tables)
+    for each in (finding, note):
+        assert ("10.0.0.9:9092 was in cluster A until" in each.evidence) == changes
+    assert ("leads to another cluster than before" in finding.cause) == changes

@@ -150,6 +150,13 @@ def test_findings_with_the_same_advice_show_it_once(diagnosis: Diagnosis) -> Non
     assert sum(line.startswith("  evidence  ") for line in lines) == 4
 
 
+def test_a_client_without_an_id(diagnosis: Diagnosis) -> None:
+    """Such as a broker that authenticates again at another one (KIP-368)."""
+    unnamed = replace(diagnosis, clients=[diagnosis.clients[0] | {"client_id": None}])
+    text = printed(screen(unnamed, "x.pcap", str), 200)
+    assert text.split("in total\n")[1].splitlines()[1].split()[0] == "-"
+
+
 @pytest.mark.parametrize(
     ("last_s", "text"),
     [(5, "00:00:02.000 to 00:00:05.000 UTC, 95.0 s before the end"),

@@ -148,3 +148,27 @@ def test_a_consumer_that_does_not_reset_its_offset(offsets: list[int], setting: 
     assert ("3 times, and did not ask for another one" in finding.evidence) == (
         setting == "auto.offset.reset"
     )
+
+
+@pytest.mark.parametrize("topic", ["t", "it's", None])
+@pytest.mark.parametrize(("deleted_s", "same_topic"), [(4, True), (6, True), (4, False)])
+def test_records_that_a_client_deleted(deleted_s: int, same_topic: bool, topic: str | None) -> None:
+    """KIP-107: an administrator deletes records that a consumer has not read."""
+    reset = {"time": START + 5 * SECOND, "error_code": 1, "error": "OFFSET_OUT_OF_RANGE"}
+    refused = {"connection_id": 0, "client_id": "app", "topic": topic, "api": "Fetch"} | reset
+    names = [topic] if topic else None
+    tables = made(
+        exchanges=[
+            exchange(api="Fetch"),
+            exchange_at(START + deleted_s * SECOND, api="DeleteRecords", client_id="cleaner",
+                        topics=names if same_topic else ["other"]),
+        ],
+        connections=[connection()],
+        errors=[error(api="Fetch", retriable=True, topic=topic, **reset)],
+        partitions=[refused | {"partition": 0, "offset": 3}],
+    )  # fmt: skip
+    (finding,) = findings_of("recurring_errors", tables)
+    is_deleted = deleted_s == 4 and same_topic and topic is not None
+    assert ("Client `cleaner` sent DeleteRecords at" in finding.evidence) == is_deleted
+    assert finding.cause.startswith("a client deleted records") == is_deleted
+    assert (finding.setting == "retention.ms") != is_deleted
