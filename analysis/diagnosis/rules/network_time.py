@@ -17,12 +17,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Final
 
+from analysis.answers.network import LINKS
 from analysis.diagnosis.case import Case
 from analysis.diagnosis.causes.grown_round_trips import grown_finding, grown_round_trips
 from analysis.diagnosis.causes.transfers import slow_transfers, transfer_finding
 from analysis.diagnosis.rule import Finding, Limits, Threshold, rule
 from analysis.diagnosis.words import Advice, by_end, ends, ms, of_ends, percent
 from analysis.display.terminal import counted
+from analysis.sql.expressions import endpoint
 from analysis.sql.query import Row
 from analysis.sql.round_trips import longest_rtt_ms
 
@@ -53,7 +55,7 @@ def network_time(case: Case, limits: Limits) -> Iterator[Finding]:
         if row["requests"] >= limits["requests"]
         and row["network_percent"] is not None and row["network_percent"] >= limits["percent"]
         and row["rtt_ms"] is not None and row["rtt_ms"] >= limits["rtt_ms"]
-        and not _is_delayed(row)
+        and not _is_delayed(row) and _measured(case, row) >= limits["requests"]
     ]  # fmt: skip
     transfers = slow_transfers(case, limits)
     behind = [
@@ -83,6 +85,13 @@ def _is_behind(case: Case, row: Row, transfer: Row, rtt_ms: float) -> bool:
         )
     )  # fmt: skip
 
+
+MEASURED: Final = f"""
+  select links.client_id, {endpoint("links.broker")} as broker, count(*) as requests
+  from exchanges join {LINKS} as links using (connection_id)
+  where rtt_ms is not null and status = 'answered' group by all"""
+"""SQL: requests of each client to each broker of which the round trip is known: a connection that
+began before the capture, and has few packets, does not show it."""
 
 WRITERS: Final = """
   select client_id from exchanges group by client_id
@@ -127,6 +136,11 @@ def _finding(case: Case, rows: list[Row], span: dict[str, Any]) -> Finding:
         **span,
         **(_FAR_WRITER if is_writer else _FAR)._asdict(),
     )
+
+
+def _measured(case: Case, row: Row) -> int:
+    """The number of requests of a client to a broker on connections with a round trip."""
+    return sum(each["requests"] for each in case.matching(MEASURED, row, "client_id broker"))
 
 
 def _is_delayed(row: Row) -> bool:

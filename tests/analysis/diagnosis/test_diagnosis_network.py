@@ -146,6 +146,24 @@ def test_a_busy_end_is_not_a_long_way(handshake_ms: float | None, fires: bool) -
     assert rules("network_time", exchanges=rows, connections=[link]) == ["network_time"] * fires
 
 
+@pytest.mark.parametrize(("measured", "fires"), [(1, False), (19, False), (20, True)])
+@pytest.mark.parametrize("name", ["it's", None])
+def test_a_round_trip_is_that_of_several_requests(
+    measured: int, fires: bool, name: str | None
+) -> None:
+    """The other requests are on a connection that began before the capture."""
+    trips = {"client_rtt_ms": 0.1, "broker_rtt_ms": 42.0}
+    links = [
+        connection(connection_id=n, opened=False, handshake_rtt_ms=None, **trips if n == 0 else {})
+        for n in range(2)
+    ]
+    rows = [
+        exchange(connection_id=int(n >= measured), correlation_id=n, latency_ms=46, client_id=name)
+        for n in range(measured + 19)
+    ]
+    assert rules("network_time", exchanges=rows, connections=links) == ["network_time"] * fires
+
+
 @pytest.mark.parametrize("name", [None, 'it\'s a "name"', "n" * 300])
 @pytest.mark.parametrize(
     ("apis", "setting"),
