@@ -8,7 +8,8 @@ to it. So its outage continues while Metadata does not contain it. If responses 
 address, or only addresses that fail, the broker is running but advertises a wrong address.
 
 Clients retry within seconds while they need a broker. If they soon stop trying, and continue with
-others, the broker was restarted or shut down cleanly, and its finding is not critical.
+others, the broker was restarted or shut down cleanly, and its finding is not critical. The same
+holds if the broker then fetches as a follower.
 
 A client that gets broker addresses but keeps requesting them cannot reach the brokers. If it cannot
 resolve their host names, the capture contains no connection attempt.
@@ -30,6 +31,8 @@ from analysis.diagnosis.causes.advertised import (
 )
 from analysis.diagnosis.causes.failed_endpoints import COMMAND, FailedEndpoint, endpoints_finding
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
+from analysis.diagnosis.rules.late_followers import LAST_FETCHES
+from analysis.diagnosis.rules.slow_broker import IDS
 from analysis.diagnosis.words import clients, known, ms, rows_by
 from analysis.display.terminal import counted
 from analysis.sql.expressions import CLIENT_IDS, endpoint, ms_between
@@ -65,6 +68,11 @@ _QUIET: Final = f"""
     min(coalesce({ms_between("last_attempt", "active.time")}, 0)) as quiet_ms
   from hosts left join active using (client_ip) group by all"""
 """SQL: for how long the clients on all these hosts sent requests after the last attempt."""
+
+
+_FOLLOWING: Final = f"""
+  select broker, last_time from ({LAST_FETCHES}) join ({IDS}) on replica_id = id"""
+"""SQL: the last Fetch of each broker as a follower: its process runs."""
 
 
 @rule(
@@ -129,6 +137,8 @@ def _unreachable(case: Case, row: Row, limits: Limits, *, is_wrong: bool) -> Fai
     quiet_ms = _quiet_ms(case, row, outages, limits) if is_down else 0
     is_critical = not quiet_ms and (is_down or lasts_ms >= limits["critical_ms"])
     lost = _lost(case, row)
+    if quiet_ms and _follows(case, row, limits):
+        lost += " It runs again: it fetches as a follower."
     if gone_ms > lasts_ms and not is_down:
         lost = f" It was down for {ms(gone_ms)} or longer: Metadata lacked it.{lost}"
     return FailedEndpoint(
@@ -185,7 +195,16 @@ def _quiet_ms(case: Case, row: Row, outages: list[Row], limits: Limits) -> float
     if row["worked_time"] is None or outages[-1]["lasts_ms"] >= limits["recovered_ms"]:
         return 0
     (quiet,) = _same(case, _QUIET, row)
-    return float(quiet["quiet_ms"]) if quiet["quiet_ms"] >= limits["critical_ms"] else 0
+    is_over = quiet["quiet_ms"] >= limits["critical_ms"] or _follows(case, row, limits)
+    return float(quiet["quiet_ms"]) if is_over else 0
+
+
+def _follows(case: Case, row: Row, limits: Limits) -> bool:
+    """Whether the broker fetches as a follower, long after the last attempt to connect to it."""
+    return any(
+        (last["last_time"] - row["last_time"]) / 1e6 >= limits["recovered_ms"]
+        for last in case.matching(_FOLLOWING, row, "broker")
+    )
 
 
 def _gone_ms(case: Case, outage: Row) -> float:

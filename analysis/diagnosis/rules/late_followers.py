@@ -94,9 +94,9 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     if withheld := [row for row in without if _is_withheld(row, rows)]:
         yield _withheld_finding(withheld)
         without = [row for row in without if row not in withheld]
-    in_sync = [row for row in rows if not row["without"]]
-    slow = [row for row in in_sync if (row["delay_max_ms"] or 0) >= max(limits["delay_ms"], 1)]
     late = rows_by(without, "replica_id")
+    in_sync = [row for row in rows if not row["without"] and row["replica_id"] not in late]
+    slow = [row for row in in_sync if (row["delay_max_ms"] or 0) >= max(limits["delay_ms"], 1)]
     delays = [*_delays(case, rows_by(slow, "replica_id"), limits)]
     yield from delays
     absent = [_absence(case, rows) for rows in late.values()]

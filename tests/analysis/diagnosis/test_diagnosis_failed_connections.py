@@ -18,6 +18,7 @@ from tests.analysis.made_rows import (
     connection,
     exchange,
     exchange_at,
+    partition,
 )
 
 SYN = ATTEMPT | {"closed": None, "broker_packets": 0}
@@ -123,6 +124,28 @@ def test_clients_that_go_on_with_other_brokers(
     (finding,) = findings_of("failed_connections", made(exchanges=[request], connections=links))
     assert finding.severity == severity
     assert ("no client tried again" in finding.sentence) == (severity == "warning")
+
+
+@pytest.mark.parametrize(
+    ("fetched_s", "replica_id", "severity"),
+    [(13, 1, "warning"), (12, 1, "critical"), (13, 2, "critical"), (13, None, "critical")],
+    ids=["runs again", "soon", "another broker", "a consumer"],
+)
+def test_a_broker_that_fetches_as_a_follower_runs_again(
+    fetched_s: int, replica_id: int | None, severity: str
+) -> None:
+    """Clients do not connect to it as long as it leads no partition."""
+    fetch = {"api": "Fetch", "connection_id": 5, "correlation_id": 9}
+    follows = exchange_at(START + fetched_s * SECOND, broker_ip="10.0.0.8", **fetch)
+    tables = made(
+        exchanges=[follows, exchange_at(START + 14 * SECOND, broker_ip="10.0.0.8")],
+        connections=[at(0, connection()), *(at(n) for n in (1, 2, 3))],
+        partitions=[partition(replica_id=replica_id, **fetch)],
+        brokers=[advertised("10.0.0.9")],
+    )  # fmt: skip
+    (finding,) = findings_of("failed_connections", tables)
+    assert finding.severity == severity
+    assert ("It runs again" in finding.evidence) == (severity == "warning")
 
 
 @pytest.mark.parametrize(

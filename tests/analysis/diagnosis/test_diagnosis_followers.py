@@ -152,8 +152,10 @@ def test_followers_that_are_out_of_sync_one_after_the_other(
     assert "Broker 1, from 2023-11-14 22:13" in finding.evidence
 
 
-def test_a_follower_of_several_partitions_is_one_finding() -> None:
-    """Of each partition, eleven records were acknowledged before broker 2 had them."""
+@pytest.mark.parametrize("is_delayed", [False, True])
+def test_a_follower_of_several_partitions_is_one_finding(is_delayed: bool) -> None:
+    """Of each partition, eleven records were acknowledged before broker 2 had them. A leader may
+    wait for it with another partition meanwhile."""
     row = {"connection_id": 0, "topic": "t", "error_code": 0}
     partitions = [
         row | {"partition": p, "api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
@@ -169,6 +171,21 @@ def test_a_follower_of_several_partitions_is_one_finding() -> None:
         exchange(api="Produce", acks=-1, correlation_id=n, request_time=START + n * SECOND)
         for n in range(1, 12)
     ]
+    if is_delayed:
+        other, end = {"connection_id": 0, "topic": "u", "partition": 0}, START + 13 * SECOND
+        sent = {"api": "Produce", "time": START + SECOND, "last_offset": 0, "response_time": end}
+        fetch = {"api": "Fetch", "replica_id": 2}
+        partitions += [
+            other | fetch | {"time": START, "offset": 0, "correlation_id": 99},
+            other | fetch | {"time": end - SECOND, "offset": 1, "correlation_id": 100},
+            other | sent | {"correlation_id": 50, "error_code": 0},
+        ]
+        exchanges.append(
+            exchange_at(
+                START + SECOND, end, api="Produce", acks=-1, topics=["u"], correlation_id=50
+            )
+            | {"latency_ms": 12_000.0}
+        )
     tables = made(exchanges=exchanges, partitions=partitions, connections=[connection()])
     (finding,) = findings_of("late_followers", tables)
     assert finding.sentence == "Broker 2 is a follower of 3 partitions and was out of sync"
