@@ -404,6 +404,16 @@ NOT_RESET: Final = Advice(
 )  # fmt: skip
 """For OFFSET_OUT_OF_RANGE, if the consumer does not reset its offset."""
 
+FOLLOWERS: Final = Advice(
+    "the principal of the brokers has no ACL for ClusterAction on the cluster, without which the "
+    "leader refuses all Fetches of followers",
+    "broker", "super.users",
+    "Grant it: kafka-acls.sh --add --cluster --operation ClusterAction --allow-principal "
+    "User:NAME. Or add the principal to super.users of all brokers.",
+    "Kafka documentation: Security, Authorization and ACLs",
+)  # fmt: skip
+"""For TOPIC_AUTHORIZATION_FAILED of followers."""
+
 PURGED: Final = Advice(
     "a client deleted records that the consumer had not read yet",
     "client", None,

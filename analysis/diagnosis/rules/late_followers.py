@@ -68,6 +68,11 @@ LAST_FETCHES: Final = """
 """SQL: the last Fetch of each follower. In a fetch session, it does not name partitions without new
 records (KIP-227)."""
 
+REFUSED_FOLLOWERS: Final = """
+  select distinct replica_id from partitions
+  where api = 'Fetch' and replica_id >= 0 and error = 'TOPIC_AUTHORIZATION_FAILED'"""
+"""SQL: followers that may not fetch, which `recurring_errors` reports."""
+
 _AFTER_RESTARTS: Final = (
     "After the restart of a broker, wait until UnderReplicatedPartitions is 0 before the next one. "
     "Set min.insync.replicas, so that producers fail rather than lose records."
@@ -108,7 +113,8 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
         yield _several(late, findings, have_left=all(absent))
     else:
         yield from findings
-    if not (delays or findings) and (rows := stalled_producers(case, limits["delay_ms"])):
+    explained = delays or findings or case.rows(REFUSED_FOLLOWERS)
+    if not explained and (rows := stalled_producers(case, limits["delay_ms"])):
         yield stalled_finding(rows)
 
 

@@ -42,6 +42,7 @@ from analysis.diagnosis.causes.corrupt_batches import corrupt_batches
 from analysis.diagnosis.causes.error_advice import (
     AFTER_END,
     DELETED,
+    FOLLOWERS,
     MISPLACED,
     MISROUTED,
     MOVED,
@@ -56,7 +57,12 @@ from analysis.diagnosis.causes.error_advice import (
     advice,
     cause,
 )
-from analysis.diagnosis.causes.error_evidence import EVIDENCE, SHARED_ADDRESSES, last_changes
+from analysis.diagnosis.causes.error_evidence import (
+    EVIDENCE,
+    NOT_AUTHORIZED,
+    SHARED_ADDRESSES,
+    last_changes,
+)
 from analysis.diagnosis.causes.no_offset import without_offset, without_offset_finding
 from analysis.diagnosis.causes.resets import (
     OFFSET_OUT_OF_RANGE,
@@ -246,6 +252,8 @@ def _by_cause(case: Case, errors: list[Row], ends: Ends, limits: Limits) -> Iter
         if _is_reset(row) and is_deleted and _is_after_end(case, row):
             error = DELETED[0]  # the topic was created again, and its log is shorter
         key = cause(row["api"], error, row["topic"])
+        if _is_of_follower(case, row):
+            key = FOLLOWERS.cause, None
         is_reported = _is_reset(row) or is_fatal(row, ends) or recurs
         if is_reported or not row["normal"]:
             alike[key].append(row)
@@ -290,6 +298,12 @@ _ORIGINS: Final = {**dict.fromkeys(DELETED, 0), OFFLINE: 1, NO_LEADER: 2}
 
 def _is_reset(row: Row) -> bool:
     return (row["error"], row["api"]) == RESET
+
+
+def _is_of_follower(case: Case, row: Row) -> bool:
+    """Whether a leader refuses a follower: the topic is any, as it needs ClusterAction."""
+    is_refused = (row["error"], row["api"]) == (NOT_AUTHORIZED, "Fetch")
+    return is_refused and row["client_id"] in case.followers
 
 
 def _is_after_end(case: Case, row: Row) -> bool:
@@ -365,6 +379,8 @@ def _finding(
         given = NOT_MEMBER
     elif _is_reset(row) and last_changes(case, rows):
         given = PURGED
+    elif _is_of_follower(case, row):
+        given = FOLLOWERS
     elif row["error"] in UNKNOWN and changed_clusters(case, span["first_time"]):
         given = REBUILT
     elif row["error"] in MISPLACED and case.rows(SHARED_ADDRESSES):

@@ -15,6 +15,7 @@ from tests.analysis.made_rows import (
     error,
     exchange,
     exchange_at,
+    partition,
 )
 
 
@@ -355,3 +356,23 @@ def test_an_address_that_leads_to_another_cluster(ids: str, changes: bool) -> No
     for each in (finding, note):
         assert ("10.0.0.9:9092 was in cluster A until" in each.evidence) == changes
     assert ("leads to another cluster than before" in finding.cause) == changes
+
+
+@pytest.mark.parametrize(("replica_id", "count"), [(2, 1), (None, 2)])
+@pytest.mark.parametrize("name", ["broker-2-fetcher-0", "it's", None])
+def test_a_follower_without_the_right_to_fetch(
+    name: str | None, replica_id: int | None, count: int
+) -> None:
+    """It needs ClusterAction, but the leader names the topics (KafkaApis.handleFetchRequest)."""
+    refused = {"api": "Fetch", "client_id": name, "error": "TOPIC_AUTHORIZATION_FAILED"}
+    errors = [
+        error(time=START + n * SECOND, correlation_id=n, topic=topic, retriable=False, **refused)
+        for n in range(3) for topic in ("a", "b")
+    ]  # fmt: skip
+    rows = [exchange(api="Fetch", client_id=name)]
+    fetched = partition("Fetch", client_id=name, replica_id=replica_id)
+    findings = findings_of(
+        "recurring_errors", made(exchanges=rows, errors=errors, partitions=[fetched])
+    )
+    settings = [each.setting for each in findings]
+    assert settings == (["super.users"] if replica_id else [None] * count)

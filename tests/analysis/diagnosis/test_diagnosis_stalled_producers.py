@@ -8,7 +8,7 @@ import pytest
 
 from tests.analysis.answering import made
 from tests.analysis.diagnosis.diagnosing import findings_of
-from tests.analysis.made_rows import MS, SECOND, START, connection, exchange_at
+from tests.analysis.made_rows import MS, SECOND, START, connection, exchange_at, partition
 
 WAIT_S = 12
 
@@ -19,13 +19,14 @@ def tables(
     starts: bool = False,
     refuses: bool = False,
     fetches: range = range(WAIT_S),
+    denied: int | None = None,
     **columns: Any,
 ) -> Any:
     """Producers whose requests take 10 ms, and then 12 s. Meanwhile, the broker responds to a
     consumer in these seconds.
 
     `starts`: these are the first requests of the producers. `refuses`: another broker refuses a
-    connection meanwhile.
+    connection meanwhile. `denied`: a follower without the right to fetch.
     """
     rows = []
     for n in range(waits):
@@ -49,7 +50,8 @@ def tables(
             at = START + n // 2 * SECOND + n * MS
             times = {"first_time": at, "last_time": at + MS, "connection_id": n}
             links.append(connection(broker_ip="10.0.0.8", **times, **attempt))
-    return made(exchanges=rows, connections=links)
+    refused = partition("Fetch", replica_id=denied) | {"error": "TOPIC_AUTHORIZATION_FAILED"}
+    return made(exchanges=rows, connections=links, partitions=[refused])
 
 
 def test_producers_that_wait_for_a_follower_at_a_broker_that_serves_others() -> None:
@@ -70,6 +72,7 @@ def test_producers_that_wait_for_a_follower_at_a_broker_that_serves_others() -> 
         {"waits": 1},
         {"starts": True},
         {"refuses": True},
+        {"denied": 2},
         {"acks": 1},
         {"throttle_time_ms": 12_000},
         {"fetches": range(5)},
@@ -79,6 +82,7 @@ def test_producers_that_wait_for_a_follower_at_a_broker_that_serves_others() -> 
         "one",
         "start",
         "another broker is down",
+        "denied",
         "acks=1",
         "quota",
         "broker paused",
