@@ -2,7 +2,9 @@
 
 A client keeps one or two connections to each broker, and closes idle ones after
 `connections.max.idle.ms` (9 minutes by default). A new connection costs TCP, TLS and SASL
-handshakes, and ApiVersions and Metadata requests, before the first useful request. Hosts that share
+handshakes, and ApiVersions and Metadata requests, before the first useful request. If most of its
+connections carried nothing for a second before their end, they were closed because of that, and a
+client that pauses longer connects for each request. Hosts that share
 a client id count as separate clients. An application may also give each of its client objects
 another client id, with a number in it.
 
@@ -33,17 +35,20 @@ from analysis.diagnosis.causes.short_timeouts import short_timeouts
 from analysis.diagnosis.rule import DECLARED, Finding, Limits, Threshold, rule
 from analysis.diagnosis.rules.no_response import oversized_requests
 from analysis.diagnosis.words import (
+    Advice,
     addresses,
     capital,
     cells,
     client,
     clients,
     listed,
+    ms,
     of_ends,
     rows_by,
     sql,
 )
-from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL, literals
+from analysis.display.terminal import counted
+from analysis.sql.expressions import CLIENT_IDS, IS_NORMAL, literals, ms_between
 from analysis.sql.failures import FAILED_ENDPOINTS, FAILURES, NO_REPLY, REFUSED
 from analysis.sql.query import Row
 
@@ -116,6 +121,39 @@ WITHOUT_BROKER: Final = f"""
 connect to a broker."""
 
 
+IDLE_MS: Final = 1000
+"""A client that ends closes its connections soon after the last response."""
+
+IDLE: Final = f"""
+  with ends as (
+    select connection_id, coalesce(client_id, '') as client_id, client_ip,
+      max(greatest(response_end_time, request_end_time)) as end_time,
+      {ms_between("end_time", "any_value(last_time)")} as idle_ms
+    from exchanges join (
+      select connection_id, last_time from connections where closed = 'fin') using (connection_id)
+    group by all having not bool_or(status = 'unanswered'))
+  select client_id, client_ip, count(*) as connections, median(idle_ms) as idle_ms
+  from ends where idle_ms >= {IDLE_MS} group by all"""
+"""SQL: the connections of each client that were idle before they were closed."""
+
+_CLOSED_IDLE: Final = Advice(
+    "idle connections are closed by the broker, a proxy, a firewall or the client itself, before "
+    "the client needs them again",
+    "broker", "connections.max.idle.ms",
+    "Raise connections.max.idle.ms of the broker (10 min by default) and of the client (9 min), "
+    "and the idle timeouts of proxies, above the pauses between the requests of the client.",
+    "Kafka documentation: Broker Configs, connections.max.idle.ms",
+)  # fmt: skip
+_REOPENED: Final = Advice(
+    "the application creates a client object for each operation or restarts all the time, or a "
+    "proxy or firewall closes its connections",
+    "client", None,
+    "Create one producer or consumer, and reuse it. If connections end with a reset, look at "
+    "timeouts of proxies and firewalls, and at the logs of the client.",
+    "Kafka documentation: Producer Configs, connections.max.idle.ms",
+)  # fmt: skip
+
+
 @rule(
     question="Does a client reconnect all the time?",
     place=13,
@@ -150,7 +188,15 @@ def connection_churn(case: Case, limits: Limits) -> Iterator[Finding]:
                    for host in (row["client_ip"], None)) < row["reconnects"]
     ]  # fmt: skip
     if unexplained:
-        yield _finding(sorted(unexplained, key=lambda row: -row["reconnects"]))
+        idle = [each for row in unexplained for each in _idle(case, row)]
+        yield _finding(sorted(unexplained, key=lambda row: -row["reconnects"]), idle)
+
+
+def _idle(case: Case, row: Row) -> list[Row]:
+    """The row of `IDLE` about a client, if it concerns most of its connections."""
+    key = row | {"client_id": row["client_id"] or ""}
+    rows = case.matching(IDLE, key, "client_id client_ip")
+    return [each for each in rows if 2 * each["connections"] >= row["connections"]]
 
 
 def _explained(case: Case) -> Counter[tuple[str | None, str | None]]:
@@ -166,10 +212,11 @@ def _explained(case: Case) -> Counter[tuple[str | None, str | None]]:
     return counts
 
 
-def _finding(rows: list[Row]) -> Finding:
+def _finding(rows: list[Row], idle: list[Row]) -> Finding:
     """The finding for clients that reconnect, that with the most reconnects first.
 
     `rows`: of the answer, with the columns of `OPENED`, and the requests and span of the client.
+    `idle`: of `IDLE`, for some of the clients.
     """
     row, names = rows[0], [*rows_by(rows, "client_id")]
     connections, reconnects, resets, requests = (
@@ -177,23 +224,23 @@ def _finding(rows: list[Row]) -> Finding:
         for name in ("connections", "reconnects", "resets", "requests")
     )
     hosts = addresses((row["client_ip"] for row in rows), "hosts")
+    is_idle = len(idle) == len(rows)
+    ended = (
+        f"{counted(sum(row['connections'] for row in idle), 'connection')} carried no message for "
+        f"{ms(min(row['idle_ms'] for row in idle))} (median) or longer before they were closed"
+        if is_idle else f"Connections that ended with a reset: {resets:,}"
+    )  # fmt: skip
     most = f" Most: {client(row['client_id'])} on {row['client_ip']}, with {row['reconnects']:,}."
     return Finding(
         severity="warning",
         **of_ends(rows, "client_id client_ip connections reconnects resets"),
         sentence=f"{capital(clients(names))} on {hosts} opened {connections:,} connections in "
         f"{max(row['span_ms'] for row in rows) / 1000:,.0f} s",
-        evidence=f"Reconnects: {reconnects:,}.{most if len(rows) > 1 else ''} Connections that "
-        f"ended with a reset: {resets:,}. Requests: {requests:,}, {requests / connections:,.1f} "
-        "for each connection.",
-        cause="the application creates a client object for each operation or restarts all the "
-        "time, or a proxy or firewall closes its connections",
-        side="client",
-        change="Create one producer or consumer, and reuse it. If connections end with a "
-        "reset, look at timeouts of proxies and firewalls, and at the logs of the client.",
-        reference="Kafka documentation: Producer Configs, connections.max.idle.ms",
+        evidence=f"Reconnects: {reconnects:,}.{most if len(rows) > 1 else ''} {ended}. "
+        f"Requests: {requests:,}, {requests / connections:,.1f} for each connection.",
         command="leadership --show clients",
         requests=requests,
+        **(_CLOSED_IDLE if is_idle else _REOPENED)._asdict(),
     )
 
 

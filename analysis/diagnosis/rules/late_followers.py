@@ -94,7 +94,8 @@ _AFTER_RESTARTS: Final = (
 )  # fmt: skip
 def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Followers without which Produce requests were acknowledged, by the answer `replication`."""
-    rows = case.answer("replication")
+    refused = {row["replica_id"] for row in case.rows(REFUSED_FOLLOWERS)}
+    rows = [row for row in case.answer("replication") if row["replica_id"] not in refused]
     without = [row for row in rows if row["without"] >= max(limits["requests"], 1)]
     if withheld := [row for row in without if _is_withheld(row, rows)]:
         yield _withheld_finding(withheld)
@@ -113,8 +114,9 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
         yield _several(late, findings, have_left=all(absent))
     else:
         yield from findings
-    explained = delays or findings or case.rows(REFUSED_FOLLOWERS)
-    if not explained and (rows := stalled_producers(case, limits["delay_ms"])):
+    if not (delays or findings or refused) and (
+        rows := stalled_producers(case, limits["delay_ms"])
+    ):
         yield stalled_finding(rows)
 
 

@@ -55,6 +55,36 @@ def test_requests_that_are_too_large_for_the_broker(
     assert rules(*names, exchanges=rows, connections=links) == expected
 
 
+@pytest.mark.parametrize(
+    ("idle_ms", "closed", "status", "setting"),
+    [
+        (1000, "fin", "answered", "connections.max.idle.ms"),
+        (999, "fin", "answered", None),
+        (1000, "rst", "answered", None),
+        (1000, "fin", "unanswered", None),
+    ],
+    ids=["idle", "busy", "reset", "waits"],
+)
+@pytest.mark.parametrize("name", ["it's", "", None])
+def test_connections_that_are_closed_while_they_are_idle(
+    idle_ms: int, closed: str, status: str, setting: str | None, name: str | None
+) -> None:
+    """A broker whose connections.max.idle.ms is shorter than the pauses of its client."""
+    times = [START + 2 * n * SECOND for n in range(30)]
+    links = [
+        connection(connection_id=n, first_time=time, last_time=time + idle_ms * MS, closed=closed)
+        for n, time in enumerate(times)
+    ]
+    rows = [
+        exchange_at(time, connection_id=n, client_id=name, status=status)
+        for n, time in enumerate(times)
+    ]
+    (churn,) = findings_of("connection_churn", made(exchanges=rows, connections=links))
+    assert churn.setting == setting
+    expected = "30 connections carried no message for 1.0 s" if setting else "with a reset: "
+    assert expected in churn.evidence
+
+
 def test_hosts_that_share_a_client_id_are_separate_clients() -> None:
     """One opens a connection each second for 30 s, the other one uses a single one for an hour."""
     hosts = {"10.0.0.1": range(30), "10.0.0.2": [3600]}

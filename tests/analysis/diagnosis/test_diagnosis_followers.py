@@ -152,10 +152,13 @@ def test_followers_that_are_out_of_sync_one_after_the_other(
     assert "Broker 1, from 2023-11-14 22:13" in finding.evidence
 
 
+@pytest.mark.parametrize("is_refused", [False, True])
 @pytest.mark.parametrize("is_delayed", [False, True])
-def test_a_follower_of_several_partitions_is_one_finding(is_delayed: bool) -> None:
+def test_a_follower_of_several_partitions_is_one_finding(
+    is_delayed: bool, is_refused: bool
+) -> None:
     """Of each partition, eleven records were acknowledged before broker 2 had them. A leader may
-    wait for it with another partition meanwhile."""
+    wait for it with another partition meanwhile. Without an ACL, it is not late."""
     row = {"connection_id": 0, "topic": "t", "error_code": 0}
     partitions = [
         row | {"partition": p, "api": "Fetch", "time": START, "offset": 0, "replica_id": 2}
@@ -186,7 +189,13 @@ def test_a_follower_of_several_partitions_is_one_finding(is_delayed: bool) -> No
             )
             | {"latency_ms": 12_000.0}
         )
+    if is_refused:
+        denied = {"replica_id": 2, "error": "TOPIC_AUTHORIZATION_FAILED", "error_code": 29}
+        partitions.append(row | {"partition": 0, "api": "Fetch", "time": START, **denied})
     tables = made(exchanges=exchanges, partitions=partitions, connections=[connection()])
+    if is_refused:
+        assert findings_of("late_followers", tables) == []
+        return
     (finding,) = findings_of("late_followers", tables)
     assert finding.sentence == "Broker 2 is a follower of 3 partitions and was out of sync"
     assert finding.evidence.startswith("Most: 11 Produce requests to t-0 with acks=all")
