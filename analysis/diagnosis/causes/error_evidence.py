@@ -218,7 +218,8 @@ def _is_of_topics(errors: list[Row]) -> str:
 
 
 def _reset_dates(case: Case, errors: list[Row]) -> str:
-    """Sentences about records that are no longer in the log: their dates, and who deleted them."""
+    """Sentences about records that are no longer in the log: their dates, and requests that deleted
+    them."""
     return skipped_dates(case, errors) + _changes(case, errors)
 
 
