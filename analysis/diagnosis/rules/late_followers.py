@@ -94,8 +94,7 @@ _AFTER_RESTARTS: Final = (
 )  # fmt: skip
 def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
     """Followers without which Produce requests were acknowledged, by the answer `replication`."""
-    refused = {row["replica_id"] for row in case.rows(REFUSED_FOLLOWERS)}
-    rows = [row for row in case.answer("replication") if row["replica_id"] not in refused]
+    rows = [row for row in case.answer("replication") if row["replica_id"] not in _refused(case)]
     without = [row for row in rows if row["without"] >= max(limits["requests"], 1)]
     if withheld := [row for row in without if _is_withheld(row, rows)]:
         yield _withheld_finding(withheld)
@@ -114,10 +113,15 @@ def late_followers(case: Case, limits: Limits) -> Iterator[Finding]:
         yield _several(late, findings, have_left=all(absent))
     else:
         yield from findings
-    if not (delays or findings or refused) and (
-        rows := stalled_producers(case, limits["delay_ms"])
-    ):
+    if delays or findings:
+        return
+    if (rows := stalled_producers(case, limits["delay_ms"])) and not _refused(case):
         yield stalled_finding(rows)
+
+
+def _refused(case: Case) -> set[int]:
+    """The followers that may not fetch."""
+    return {row["replica_id"] for row in case.rows(REFUSED_FOLLOWERS)}
 
 
 def _withheld_ms(row: Row, rows: list[Row]) -> float:
