@@ -2,11 +2,12 @@
 
 A client keeps one or two connections to each broker, and closes idle ones after
 `connections.max.idle.ms` (9 minutes by default). A new connection costs TCP, TLS and SASL
-handshakes, and ApiVersions and Metadata requests, before the first useful request. If most of its
-connections carried nothing for a second before their end, they were closed because of that, and a
-client that pauses longer connects for each request. Hosts that share
+handshakes, and ApiVersions and Metadata requests, before the first useful request. Hosts that share
 a client id count as separate clients. An application may also give each of its client objects
 another client id, with a number in it.
+
+If most of its connections carried nothing for a second before they were closed, they were closed
+because they were idle, and not because the application ended.
 
 Other rules report reconnects with a known cause:
 
