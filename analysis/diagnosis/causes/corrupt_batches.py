@@ -6,7 +6,7 @@ or memory damages the batch, the response has no error code. The consumer then r
 cannot copy the batch, either.
 
 If any response contains the batch with the right checksum, only that copy of it was damaged on its
-way. A client that does not compare checksums continues behind the batch, as librdkafka does by
+way. A client that does not compare checksums continues after the batch, as librdkafka does by
 default.
 """
 
@@ -88,7 +88,7 @@ def _finding(rows: list[Row]) -> Finding:
         side="broker",
         change="Look at the kernel log and the disk of this broker. If another replica has the "
         "batch undamaged, let it lead the partition, and remove the damaged replica with "
-        "kafka-reassign-partitions.sh. Otherwise set the offsets of the groups behind the batch "
+        "kafka-reassign-partitions.sh. Otherwise set the offsets of the groups after the batch "
         "(kafka-consumer-groups.sh --reset-offsets); its records are lost.",
         reference="Kafka documentation: Record Batch; Consumer Configs, check.crcs",
         command=sql(f"""

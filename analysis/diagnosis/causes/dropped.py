@@ -29,7 +29,7 @@ IDLE_MS: Final = 1000
 """Shorter pauses occur between any requests. Devices on the path wait for minutes."""
 
 RETRANSMITTED: Final = 3
-"""Retransmissions of a packet in vain: they take 1.4 s (RFC 6298; Linux starts with 200 ms)."""
+"""Retransmissions of a packet without success take 1.4 s (RFC 6298; Linux starts with 200 ms)."""
 
 SMALL_BYTES: Final = 1000
 """Any path carries packets of this size: the minimum of IPv6 is 1,280 bytes (RFC 8200)."""
@@ -201,7 +201,7 @@ def _large_finding(rows: list[Row]) -> Finding:
     if rows[0]["how"] == MISSING:
         evidence = (
             f"On {counted(len(rows), 'connection')}, {size_text(smallest)} or more did not arrive, "
-            f"but bytes behind them did. The broker responded to nothing for up to {ms(longest)}."
+            f"but later bytes did. The broker responded to nothing for up to {ms(longest)}."
         )
     return Finding(
         severity="critical",

@@ -3,9 +3,9 @@
 The network's share is the median share of the round trip in the time that a client waits for a
 response, excluding long polls and the queue of its connection. A long round trip is due to
 distance, or to a proxy, a VPN or a full queue on the path. A round trip that is 35 ms longer than a
-handshake, or 10 ms longer than two, is not evaluated, because one end did not acknowledge at once.
+handshake, or 10 ms longer than two, is ignored, because one end did not acknowledge at once.
 
-A round trip that grows during the capture is one that no response is faster than, from then on.
+A round trip has grown if no response is faster from then on.
 
 If a link is at its limit, requests or responses take long from their first byte to their last,
 which no latency contains. `zero_windows` reports receivers that read slowly. Packets of other

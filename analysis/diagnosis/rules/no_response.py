@@ -1,4 +1,4 @@
-"""Missing responses: clients wait in vain until a timeout, or until their connection is reset.
+"""Missing responses: clients wait until a timeout, or until their connection is reset.
 
 The rule does not count requests that have no response because the capture ended or the connection
 was closed normally, nor those whose response may be missing from the capture. It ignores long
@@ -112,7 +112,7 @@ SIZES: Final = sql("""
     ),
 )  # fmt: skip
 def no_response(case: Case, limits: Limits) -> Iterator[Finding]:
-    """Clients that waited in vain, by the answer `unanswered`."""
+    """Clients that got no response, by the answer `unanswered`."""
     rows = oversized_requests(case)
     oversized = [row for row in rows if row["connections"] >= limits["requests"]]
     yield from map(_oversized_finding, oversized)

@@ -3,7 +3,7 @@
 A broker processes the requests of a connection one by one. A request behind a long poll, or behind
 a slow request, waits for its response, however fast the broker is. Produce is excluded, because a
 producer has several requests in flight on purpose. Connections that a quota throttles are excluded,
-too: `throttling` reports them. So are those on which a broker waited for replicas in vain, up to
+too: `throttling` reports them. So are those on which a broker waited for replicas until
 request.timeout.ms or offsets.commit.timeout.ms: `recurring_errors` reports them. Requests that wait
 for the end of a pause of the broker, which `slow_broker` reports, are excluded, too.
 """

@@ -15,8 +15,8 @@ request, or keeps them but stays silent. A single OFFSET_OUT_OF_RANGE also count
 consumer skips records or reads them again. A new follower gets it too, and then starts at the
 beginning of the log.
 
-If a batch of an idempotent producer fails, for example because a leader moves, the batches behind
-it get OUT_OF_ORDER_SEQUENCE_NUMBER, and the producer sends them again. This error counts only for
+If a batch of an idempotent producer fails, for example because a leader moves, later batches
+get OUT_OF_ORDER_SEQUENCE_NUMBER, and the producer sends them again. This error counts only for
 batches that no broker then acknowledged. A broker that starts again before its session has ended
 gets DUPLICATE_BROKER_REGISTRATION. It counts only if the broker is not registered later (KIP-631).
 

@@ -3,7 +3,7 @@
 A throttle time is a wait that a broker imposes because of a quota. No log of the client shows it.
 The API shows which quota it is. ``request_percentage`` applies to all APIs, and its throttle times
 are at most a window of the quota (`quota.window.size.seconds`, KIP-124): a longer one of a Produce
-or Fetch is that of a byte rate. A controller rejects requests for topics above its quota.
+or Fetch comes from a byte-rate quota. A controller rejects requests for topics above its quota.
 """
 
 from __future__ import annotations
