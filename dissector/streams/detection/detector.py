@@ -44,6 +44,7 @@ from dissector.streams.search.header_evidence import (
     REQUEST_BITS,
     SMALLEST_RESPONSE,
     UNCLEAR,
+    UNUSUAL_BITS,
     YES,
     HeaderScorer,
 )
@@ -210,7 +211,8 @@ class ProtocolDetector:
         )
         heads.bits[unknown] = bits
         # A later connection may show that the receiver is a broker.
-        may_be = (state == UNCLEAR) | ((state == YES) & (bits >= REQUEST_BITS))
+        is_usual = bits > REQUEST_BITS - UNUSUAL_BITS
+        may_be = (state == UNCLEAR) | ((state == YES) & is_usual)
         may_be &= (size < SEEK_BYTES) & ~heads.is_last[unknown]
         is_open = np.where(at_broker[unknown], state == UNCLEAR, may_be)
         heads.verdict[unknown[is_open]] = UNCLEAR

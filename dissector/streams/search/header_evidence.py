@@ -236,6 +236,8 @@ class HeaderScorer:
         large = np.where(is_weighed, verdict, NO)
         verdict[incomplete] = np.where(size < SEEK_BYTES, UNCLEAR, large)[incomplete]
         bits = REQUEST_BITS - UNUSUAL_BITS * unusual - LARGE_FRAME_BITS * (size > USUAL_FRAME)
+        if any_api:
+            bits = bits - _lost_bits(api, len(self.newest)) - _lost_bits(version, newest + 1)
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 
     def _has_unusual_client_id(
@@ -433,6 +435,13 @@ def border_bits(
         is_usual |= is_response & (span == RESPONSE_HEAD)
     bits = np.where(is_usual, BORDER_BITS, np.log2(np.maximum(span, 1)))
     return np.where(chains.is_border(at), bits, 0.0)
+
+
+def _lost_bits(number: Int64, count: int | Int64) -> NDArray[np.float64]:
+    """Bits that a header loses for this API or version: none for the `count` lowest numbers, one
+    more for each doubling. Letters, read as numbers, are large."""
+    lost: NDArray[np.float64] = np.log2(np.maximum((number + 1) / count, 1))
+    return lost
 
 
 def _port_table(ports: Collection[int]) -> Bools:

@@ -111,6 +111,24 @@ def test_the_first_response_does_not_fit_a_request_of_a_protocol_with_the_header
     assert dissect(dialogue.packets, streams=streams).frames == []
 
 
+@pytest.mark.parametrize("reply", [b'{"response": 1}', b""])
+@pytest.mark.parametrize("size", [500, 40_000])
+def test_texts_that_follow_their_sizes_are_not_kafka(size, reply):
+    """On the port of a broker. Long texts look like requests of an unknown API whose version and
+    client id's length are letters."""
+    streams = Streams(
+        ports=(9092,), newest=NEWEST, evidence=evidence, body_end=message_end.body_end
+    )
+    dialogue, connection = Dialogue.connected()
+    for number in range(1, 5):
+        document = b'{"request": %d, "text": "%s"}' % (number, b"lorem ipsum " * (size // 12))
+        connection.client_segments(framed(document), 1448)
+        if reply:
+            connection.broker(framed(reply))
+    connection.fin()
+    assert dissect(dialogue.packets, streams=streams).frames == []
+
+
 @pytest.mark.parametrize("handshake", [True, False])
 def test_tls_is_recognised_by_its_record_header(handshake):
     dialogue, connection = Dialogue.connected(handshake=handshake)
