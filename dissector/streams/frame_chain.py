@@ -142,6 +142,14 @@ class FrameChains:
         until: Int64 = np.maximum(start, address)
         return until
 
+    def behind_gap(self, address: Int64) -> Int64:
+        """The end of the gap that each address is in, or the address if its byte is there."""
+        if not len(self._gap_start):
+            return address
+        gap = self._gap_end.searchsorted(address, "right")
+        is_inside = np.append(self._gap_start, NO_GAP)[gap] <= address
+        return np.where(is_inside, np.append(self._gap_end, NO_GAP)[gap], address)
+
     def readable(self, address: Int64, index: Int64) -> Int64:
         """Number of bytes from each address to the first missing byte, or to the end of its
         stream."""

@@ -142,6 +142,16 @@ def test_a_long_stream_of_another_protocol_is_searched_at_its_beginning(
     assert INNER_BYTES / 2 < sum(searched) < 1.2 * INNER_BYTES
 
 
+def test_missing_bytes_are_not_searched(searched: list[int]):
+    """A hole of 400 MB, in a stream to the port of a broker."""
+    dialogue, connection = Dialogue.connected(handshake=False)
+    connection.client(bytes(range(100)))
+    connection.seq[0] += 400 << 20
+    connection.client(bytes(range(100)))
+    assert not dissect(dialogue.packets).frames
+    assert 1 < len(searched) < 10
+
+
 def test_a_search_ends_at_the_last_candidate_that_is_read(searched: list[int]):
     """Numbers that read as headers of requests, `READINGS` of them in a few bytes."""
     dialogue, rng = Dialogue(), random.Random(1)
