@@ -100,6 +100,8 @@ class TlsSession:
         if self._waits and (last or self.waiting > WAITING_LIMIT):
             self._waits = False
             self._take_all(plaintext)
+        while last and any(side.reader.reject_incomplete() for side in self._sides):
+            self._take_all(plaintext)
         waiting = self.waiting
         if not self.is_over and (last or waiting > WAITING_LIMIT):
             if is_closed:

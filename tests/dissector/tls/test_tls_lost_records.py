@@ -54,6 +54,17 @@ def records_of(made: Dialogue, end: int) -> list[Part]:
     return parts[-len(made.plain[end]) // 50 :]
 
 
+def test_bytes_like_a_header_hide_no_record_at_the_end(long):
+    """What is left of a lost record seems to begin one that is longer than the rest."""
+    parts = placed(long.wire)
+    lost = records_of(long, CLIENT)[-10]
+    end, at, data = lost
+    parts[parts.index(lost)] = end, at + 20, bytes.fromhex("17 0303 4000") + data[25:]
+    session, texts = decrypted(parts, KeyLog(long.keys))
+    assert_right_or_absent(long, session, texts)
+    assert texts[CLIENT] == [long.plain[CLIENT][:-500], long.plain[CLIENT][-450:]]
+
+
 def test_more_lost_records_than_are_always_tried(long):
     lost = records_of(long, CLIENT)[100:600]
     parts = [part for part in placed(long.wire) if part not in lost]
