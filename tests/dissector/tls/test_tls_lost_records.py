@@ -55,7 +55,7 @@ def records_of(made: Dialogue, end: int) -> list[Part]:
 
 
 def test_bytes_like_a_header_hide_no_record_at_the_end(long):
-    """What is left of a lost record seems to begin one that is longer than the rest."""
+    """The remaining bytes of a lost record seem to begin a record that exceeds the capture."""
     parts = placed(long.wire)
     lost = records_of(long, CLIENT)[-10]
     end, at, data = lost
