@@ -62,7 +62,7 @@ STAGES = {
     ),
     "tables: brokers": ("dissector.tables.connections:Connections.learn",),
     "tables: rows of exchanges": ("dissector.tables.exchanges:exchanges",),
-    "tables: Parquet": ("analysis.export.formats:_encode",),
+    "tables: Parquet": ("analysis.export.parquet:ParquetFile._encode",),
 }
 """By stage: the functions that start it, as module and name."""
 BETWEEN = "between stages"

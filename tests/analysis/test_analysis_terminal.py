@@ -383,7 +383,7 @@ def test_an_interrupt_leaves_no_unreadable_files(
 ) -> None:
     stream = dissector.Capture.stream
 
-    def interrupted(self: dissector.Capture, names: list[str]) -> Iterator[object]:
+    def interrupted(self: dissector.Capture, names: list[str], **_: object) -> Iterator[object]:
         yield next(stream(self, names))
         assert list(tmp_path.iterdir())
         raise KeyboardInterrupt

@@ -41,6 +41,8 @@ from dissector.streams.search.bodies import RequestLog
 
 REQUEST_BITS = 30
 """Bits of a request: 5 for the size, 9 for the API, 11 for the version, 5 for the client id."""
+NEXT_APIS, NEXT_VERSIONS = 1 << 10, 16
+"""APIs and versions, known or not, that lose no bits where unknown ones are accepted."""
 SIZE_BITS = 6
 """Bits of a response for its size and a correlation id that is not negative."""
 CORRELATION_BITS = 31
@@ -237,7 +239,8 @@ class HeaderScorer:
         verdict[incomplete] = np.where(size < SEEK_BYTES, UNCLEAR, large)[incomplete]
         bits = REQUEST_BITS - UNUSUAL_BITS * unusual - LARGE_FRAME_BITS * (size > USUAL_FRAME)
         if any_api:
-            bits = bits - _lost_bits(api, len(self.newest)) - _lost_bits(version, newest + 1)
+            versions = np.maximum(newest + 1, NEXT_VERSIONS)
+            bits = bits - _lost_bits(api, NEXT_APIS) - _lost_bits(version, versions)
         return size, verdict, np.where(verdict == YES, bits, 0.0)
 
     def _has_unusual_client_id(
@@ -438,9 +441,9 @@ def border_bits(
 
 
 def _lost_bits(number: Int64, count: int | Int64) -> NDArray[np.float64]:
-    """Bits that a header loses for this API or version: none for the `count` lowest numbers, one
+    """Bits that a header loses for this API or version: none for the `count` lowest numbers, two
     more for each doubling. Letters, read as numbers, are large."""
-    lost: NDArray[np.float64] = np.log2(np.maximum((number + 1) / count, 1))
+    lost: NDArray[np.float64] = 2 * np.log2(np.maximum((number + 1) / count, 1))
     return lost
 
 
