@@ -129,6 +129,15 @@ _KAFKA: Final = f"(from {_CONNECTIONS} where protocol = 'kafka')"
 _LEAST_REPEATED: Final = 10
 """Packets. The timeout doubles each time (RFC 6298, section 5.5): as many retransmissions of one
 packet take minutes, longer than clients wait."""
+
+
+def _repeats(end: str) -> str:
+    """SQL: whether all packets of an end were captured several times."""
+    copies = f"{end}_copies"
+    return f"""{copies} >= 1.9 and {end}_retransmitted >= greatest(messages / 2, {_LEAST_REPEATED})
+        and (messages >= {_LEAST_REPEATED} or abs({copies} - round({copies})) <= 0.1)"""
+
+
 REPEATED: Final = f"""(
   select connection_id, client_bytes + broker_bytes - sent - received as surplus,
     greatest(client_copies, broker_copies) as copies
@@ -141,12 +150,11 @@ REPEATED: Final = f"""(
       from exchanges group by all) using (connection_id))
   where client_retransmitted + broker_retransmitted >= (client_packets + broker_packets) / 20
     and (client_copies >= 1.9 and broker_copies >= 1.9
-      or client_copies >= 1.9 and client_retransmitted >= greatest(messages / 2, {_LEAST_REPEATED})
-      or broker_copies >= 1.9
-        and broker_retransmitted >= greatest(messages / 2, {_LEAST_REPEATED})))"""
+      or {_repeats("client")} or {_repeats("broker")}))"""
 """SQL: connections whose packets were captured more than once, the bytes of the other copies, and
 how often each byte of the side with more copies was captured. Retransmissions alone double neither
-the bytes of both sides, nor those of one side with many messages."""
+the bytes of both sides, nor those of one side with many messages; few messages, whose packets a
+path drops again and again, are seldom sent a whole number of times."""
 
 _COPIES: Final = """(
   with sent as (

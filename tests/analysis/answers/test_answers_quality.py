@@ -127,6 +127,11 @@ def test_made_flaws_are_counted() -> None:
         ),
         # A dead path: the client sends its request again and again.
         ({"client_bytes": 300, "broker_bytes": 60}, (0, 1, 0, None)),
+        # A path that drops large packets: parts of the request are sent again and again.
+        (
+            {"client_bytes": 105, "broker_bytes": 60, "client_retransmitted": 11},
+            (0, 1, 0, None),
+        ),
         # Skipped bytes of a connection that began before the capture.
         ({"client_retransmitted": 0}, (0, 1, 0, None)),
     ],
