@@ -52,6 +52,7 @@ def ends_of(case: Case, silent_ms: float) -> Ends:
     return {
         row["client_id"]: (row["last_time"], last if row["has_closed"] else silent_since)
         for row in case.rows(LAST_REQUESTS)
+        if row["last_time"] is not None  # else no request of the client was captured
     }
 
 

@@ -131,6 +131,16 @@ def test_a_client_that_keeps_its_connection_and_is_silent_stopped(
     assert names == ["recurring_errors"] * fires
 
 
+def test_a_client_without_captured_requests_has_no_end() -> None:
+    failed = error(
+        time=START, error_code=50, error="INVALID_TRANSACTION_TIMEOUT", retriable=False,
+        api="InitProducerId",
+    )  # fmt: skip
+    rows = [exchange(api="InitProducerId", request_time=None, request_end_time=None)]
+    tables = made(exchanges=rows, errors=[failed], connections=[connection(closed="fin")])
+    assert findings_of("recurring_errors", tables) == []
+
+
 def test_batches_of_one_record_that_are_too_large_are_lost() -> None:
     refused = {"error_code": 10, "error": "MESSAGE_TOO_LARGE", "api": "Produce"}
     batch = {"api": "Produce", "client_id": "app", "topic": "t", "error_code": 10}
