@@ -33,7 +33,7 @@ if [ "$extra" = spark ]; then
       echo "Java could not be installed: the tests of Spark are skipped." >&2
   fi
   "$venv/bin/python" -m tests.analysis.spark.class_archive >/dev/null 2>&1 ||
-    echo "Spark's classes could not be archived: its tests take longer." >&2
+    echo "Spark's classes could not be archived: each test that starts Spark takes longer." >&2
   exit
 fi
 

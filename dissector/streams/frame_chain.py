@@ -142,7 +142,7 @@ class FrameChains:
         until: Int64 = np.maximum(start, address)
         return until
 
-    def behind_gap(self, address: Int64) -> Int64:
+    def after_gap(self, address: Int64) -> Int64:
         """The end of the gap that each address is in, or the address if its byte is there."""
         if not len(self._gap_start):
             return address

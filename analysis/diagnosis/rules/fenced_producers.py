@@ -29,7 +29,7 @@ from analysis.sql.query import Row
 ERRORS: Final = "errors --by client_id,api,error,topic"
 STARTS: Final = """
   select transactional_id, epoch_ns(time) as time from transactions
-  where api = 'InitProducerId' and transactional_id is not null and time is not null"""
+  where api = 'InitProducerId' and transactional_id is not null"""
 ABORTED: Final = "aborted by the broker"
 """The outcome of a transaction in the answer `producers`."""
 FENCED: Final = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED")

@@ -170,8 +170,7 @@ NOT_AVAILABLE: Final = f"""
 JOINING: Final = """
   select group_id, epoch_ns(min(time)) as time
   from memberships join connections using (connection_id)
-  where api = 'JoinGroup' and time is not null and response_time is null and closed is null
-  group by group_id"""
+  where api = 'JoinGroup' and response_time is null and closed is null group by group_id"""
 """SQL: the groups in which a member waits for the response to a JoinGroup."""
 
 REBALANCED: Final = """

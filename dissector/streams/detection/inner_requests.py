@@ -111,7 +111,7 @@ class InnerRequests:
                     yield _joined(parts, owners)
                     parts, owners, count = [], [], 0
             yield _joined(parts, owners)
-            begin = chains.behind_gap(begin + slice_bytes)
+            begin = chains.after_gap(begin + slice_bytes)
             slice_bytes = min(SLICE_GROWTH * slice_bytes, SEEK_BYTES)
 
     def _expected_ids(self, chains: FrameChains, index: Int64) -> dict[int, Int64 | None]:
